@@ -1,0 +1,217 @@
+"""Bytes off the wire -> `EventBatch`, whichever vLLM version wrote them.
+
+Two ways lead there. The fast one decodes a whole batch against strict types, in C. Whatever it
+refuses (an unknown event type, a field of a newer version, mixed forms, a fault) is looked at
+again event by event: the unknown is kept, and a fault is named with its event and field.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from kvctl.events.errors import DecodeError
+from kvctl.events.model import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    EventBatch,
+    UnknownEvent,
+)
+from kvctl.events.wire import FIELDS
+
+MAX_PAYLOAD = 64 * 1024 * 1024
+"""Largest payload that is decoded, in bytes; a larger one is refused unread."""
+
+
+class _ArrayStored(BlockStored, tag="BlockStored", array_like=True, frozen=True, gc=False):
+    pass
+
+
+class _ArrayRemoved(BlockRemoved, tag="BlockRemoved", array_like=True, frozen=True, gc=False):
+    pass
+
+
+class _ArrayCleared(
+    AllBlocksCleared, tag="AllBlocksCleared", array_like=True, frozen=True, gc=False
+):
+    pass
+
+
+class _MapBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
+class _ArrayBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    ts: float
+    events: list[_ArrayStored | _ArrayRemoved | _ArrayCleared]
+    data_parallel_rank: int | None = None
+
+
+class _Envelope(Struct, array_like=True):
+    ts: float
+    events: list[Raw]
+    data_parallel_rank: int | None = None
+
+
+# What msgspec raises on bytes it cannot take, besides its own errors: strings that are not UTF-8,
+# map keys that cannot be keys, nesting deeper than the interpreter allows, numbers and lengths
+# beyond the machine's.
+_FAULTS = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    OverflowError,
+    TypeError,
+    MemoryError,
+    ValueError,
+)
+
+_decode_maps = msgspec.msgpack.Decoder(_MapBatch).decode
+_decode_arrays = msgspec.msgpack.Decoder(_ArrayBatch).decode
+_decode_envelope = msgspec.msgpack.Decoder(_Envelope).decode
+_decode_any = msgspec.msgpack.Decoder().decode
+
+_MODELS: dict[str, type[BlockStored | BlockRemoved | AllBlocksCleared]] = {
+    "BlockStored": BlockStored,
+    "BlockRemoved": BlockRemoved,
+    "AllBlocksCleared": AllBlocksCleared,
+}
+
+
+def decode_batch(payload: bytes) -> EventBatch:
+    """Decode one payload (the last frame of a message).
+
+    Raises `DecodeError` and nothing else, whatever the bytes.
+    """
+    if len(payload) > MAX_PAYLOAD:
+        raise DecodeError(f"payload of {len(payload)} bytes is over the limit of {MAX_PAYLOAD}")
+    try:
+        if _first_event_is_map(payload):
+            maps = _decode_maps(payload)
+            return _checked(maps.ts, cast("list[Event]", maps.events), maps.data_parallel_rank)
+        arrays = _decode_arrays(payload)
+    except _FAULTS:
+        return _decode_slowly(payload)
+    return _checked(arrays.ts, [_plain(e) for e in arrays.events], arrays.data_parallel_rank)
+
+
+def _plain(event: _ArrayStored | _ArrayRemoved | _ArrayCleared) -> Event:
+    """The same event as one of the public classes, so that equal events compare equal."""
+    fields = msgspec.structs.astuple(event)
+    if isinstance(event, _ArrayStored):
+        return BlockStored(*fields)
+    return BlockRemoved(*fields) if isinstance(event, _ArrayRemoved) else AllBlocksCleared(*fields)
+
+
+def _first_event_is_map(payload: bytes) -> bool:
+    # [ts: 0xcb and 8 bytes, events: fixarray | array16 | array32, ...]
+    header = payload[10] if len(payload) > 11 else 0
+    at = {0xDC: 13, 0xDD: 15}.get(header, 11)
+    first = payload[at] if len(payload) > at else 0
+    return 0x80 <= first <= 0x8F or first in (0xDE, 0xDF)
+
+
+def _checked(ts: float, events: list[Event], rank: int | None) -> EventBatch:
+    if not math.isfinite(ts):
+        raise DecodeError(f"the timestamp is {ts}", field="ts")
+    if rank is not None and not 0 <= rank < 2**31:
+        raise DecodeError(f"{rank} is no rank", field="data_parallel_rank")
+    for number, event in enumerate(events):
+        if isinstance(event, BlockStored):
+            _check_stored(event, number)
+    return EventBatch(ts, events, rank)
+
+
+def _check_stored(event: BlockStored, number: int) -> None:
+    tokens, size = len(event.token_ids), event.block_size
+    if not tokens:  # offload tiers name blocks without telling their tokens
+        if size < 0:
+            raise DecodeError(f"block size {size}", event=number, field="block_size")
+        return
+    if size <= 0:
+        raise DecodeError(
+            f"block size {size} with {tokens} tokens", event=number, field="block_size"
+        )
+    if tokens % size:
+        raise DecodeError(
+            f"{tokens} tokens are no whole number of blocks of {size}",
+            event=number,
+            field="token_ids",
+        )
+    if len(event.block_hashes) * size > tokens:
+        raise DecodeError(
+            f"{len(event.block_hashes)} hashes for {tokens // size} blocks of tokens",
+            event=number,
+            field="block_hashes",
+        )
+
+
+def _decode_slowly(payload: bytes) -> EventBatch:
+    try:
+        envelope = _decode_envelope(payload)
+    except _FAULTS as error:
+        raise _fault(error) from None
+    events = [_decode_event(raw, number) for number, raw in enumerate(envelope.events)]
+    return _checked(envelope.ts, events, envelope.data_parallel_rank)
+
+
+def _decode_event(raw: Raw, number: int) -> Event:
+    try:
+        value = _decode_any(raw)
+    except _FAULTS as error:
+        raise _fault(error, number) from None
+    tag, fields = _split(value, number)
+    model = _MODELS.get(tag)
+    if model is None:
+        return UnknownEvent(tag, fields)
+    names = FIELDS[tag]
+    known = {name: fields[name] for name in names if name in fields}
+    try:
+        # Without `builtin_types` text would be taken for base64 where bytes are expected.
+        event = msgspec.convert(known, model, builtin_types=(bytes,))
+    except _FAULTS as error:
+        raise _fault(error, number) from None
+    unknown = {name: value for name, value in fields.items() if name not in known}
+    return msgspec.structs.replace(event, unknown=unknown) if unknown else event
+
+
+def _split(value: Any, number: int) -> tuple[str, dict[str, Any]]:
+    """Tag and named fields of an untyped event, from either form."""
+    if isinstance(value, dict):
+        tag = value.pop("type", None)
+        fields = {
+            name if isinstance(name, str) else repr(name): item for name, item in value.items()
+        }
+    elif isinstance(value, list):
+        tag = value[0] if value else None
+        names = FIELDS.get(tag, ()) if isinstance(tag, str) else ()
+        fields = {
+            names[at] if at < len(names) else f"field_{at + 1}": item
+            for at, item in enumerate(value[1:])
+        }
+    else:
+        raise DecodeError(
+            f"an event is an array or a map, not {type(value).__name__}", event=number
+        )
+    if not isinstance(tag, str):
+        raise DecodeError("the event has no type", event=number)
+    return tag, fields
+
+
+def _fault(error: Exception, number: int | None = None) -> DecodeError:
+    """msgspec's complaint as ours: `reason - at $.path` taken apart."""
+    if isinstance(error, RecursionError):
+        return DecodeError("nested too deeply", event=number)
+    if isinstance(error, MemoryError):
+        return DecodeError("a length beyond memory", event=number)
+    reason, _, path = str(error).partition(" - at ")
+    field = path.strip("`").removeprefix("$").removeprefix(".")
+    reason = reason[:1].lower() + reason[1:] or type(error).__name__
+    return DecodeError(f"not a batch of KV events: {reason}", event=number, field=field)

@@ -1,0 +1,22 @@
+"""Words for people: counts that agree with their noun, network strings made harmless."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """The text with everything a terminal could act on, or hide, spelled out as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
+        for char in text
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 gap`, `2 gaps`, `70 batches`, `1,234 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
