@@ -1,0 +1,108 @@
+"""Content identity: which blocks are the same block, whatever their engines call them.
+
+A block is (model, LoRA, extra keys, parent block, tokens). Its identity is a chained 128-bit
+xxh3 digest of these: stable across pods, processes and machines, unlike an engine's block hash.
+xxh3 is not cryptographic: accidental collisions are out of the question (2^-64 at 2^32 blocks),
+deliberate ones would confuse kvctl's picture and nothing else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+from kvctl.events import BlockHash
+
+Content: TypeAlias = bytes
+"""16 bytes; 17 where the chain does not reach back to a root (*unanchored*)."""
+
+ANCHORED_LENGTH = 16
+_UNANCHORED_MARK = b"?"
+_pack_value = msgspec.msgpack.Encoder().encode
+
+
+def root(model: str, lora: str | None) -> Content:
+    """Identity of the empty prefix of a model under a LoRA (None: the base model)."""
+    return xxh3_128_digest(_pack_value(("root", model, lora)))
+
+
+def unknown_parent(model: str, lora: str | None, parent: BlockHash) -> Content:
+    """Identity of a parent that was never seen: its descendants never match from the root."""
+    return xxh3_128_digest(_pack_value(("unknown", model, lora, parent))) + _UNANCHORED_MARK
+
+
+def untold(model: str, lora: str | None, block_hash: BlockHash) -> Content:
+    """Identity of a block whose tokens were never told, only its engine's name for it."""
+    return xxh3_128_digest(_pack_value(("untold", model, lora, block_hash))) + _UNANCHORED_MARK
+
+
+def is_anchored(content: Content) -> bool:
+    """Whether the block's chain is known back to the root."""
+    return len(content) == ANCHORED_LENGTH
+
+
+def pack_blocks(token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """The tokens of each whole block as bytes: four a token, as every router counts them.
+
+    A block with a token outside 32 bits gets a text form instead, of a length no other block
+    has (2 modulo 4), so that the two kinds cannot be taken for each other.
+    """
+    whole = len(token_ids) // block_size * block_size
+    try:
+        packed = array("I", token_ids[:whole]).tobytes()
+    except OverflowError:
+        return [
+            _pack_odd_block(token_ids[at : at + block_size]) for at in range(0, whole, block_size)
+        ]
+    width = block_size * 4
+    return [packed[at : at + width] for at in range(0, len(packed), width)]
+
+
+def _pack_odd_block(tokens: Sequence[int]) -> bytes:
+    try:
+        return array("I", tokens).tobytes()
+    except OverflowError:
+        text = repr(list(tokens)).encode()
+        return text + b" " * ((2 - len(text)) % 4)
+
+
+def chain(parent: Content, blocks: Sequence[bytes]) -> list[Content]:
+    """Identities of consecutive blocks without extra keys, the first behind ``parent``."""
+    if is_anchored(parent):
+        return [parent := xxh3_128_digest(parent + block) for block in blocks]
+    return [parent := xxh3_128_digest(parent + block) + _UNANCHORED_MARK for block in blocks]
+
+
+def chain_with_extras(
+    parent: Content, blocks: Sequence[bytes], extras: Sequence[bytes]
+) -> list[Content]:
+    """As `chain`, with each block's extra keys (`pack_extra_keys`; empty for none)."""
+    contents = []
+    for block, extra in zip(blocks, extras, strict=True):
+        if extra:
+            # The length at the end keeps (tokens, extra) apart from any other split of the bytes.
+            digest = xxh3_128_digest(
+                parent + block + extra + len(extra).to_bytes(4, "little"), seed=1
+            )
+        else:
+            digest = xxh3_128_digest(parent + block)
+        parent = digest if is_anchored(parent) else digest + _UNANCHORED_MARK
+        contents.append(parent)
+    return contents
+
+
+def pack_extra_keys(keys: Sequence[Any] | None, lora: str | None) -> bytes:
+    """One block's extra keys as bytes, empty for none.
+
+    The LoRA's own name, which vLLM puts first as a bare string (0.17+), is left out: the root
+    holds it already, and older versions do not send it.
+    """
+    if not keys:
+        return b""
+    if lora is not None and keys[0] == lora:
+        keys = keys[1:]
+    return _pack_value(list(keys)) if keys else b""

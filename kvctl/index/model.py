@@ -1,0 +1,162 @@
+"""What an index tells: entries, summaries and matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvctl.events import BlockHash, hash_text
+
+GPU = "GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The claim that a pod holds a block in a medium.
+
+    ``content`` is the block's identity (`kvctl.index.content`), ``block_hash`` the engine's name
+    for it. ``first_stored`` and ``last_stored`` are the engine's clock, seconds. ``references``
+    counts physical copies.
+    """
+
+    pod: str
+    rank: int
+    model: str
+    lora: str | None
+    medium: str
+    group: int
+    block_hash: BlockHash
+    content: bytes
+    anchored: bool
+    first_stored: float
+    last_stored: float
+    references: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; hashes as text; the LoRA absent for the base model."""
+        lora = {} if self.lora is None else {"lora": self.lora}
+        return {
+            "pod": self.pod,
+            "rank": self.rank,
+            "model": self.model,
+            **lora,
+            "medium": self.medium,
+            "group": self.group,
+            "block_hash": hash_text(self.block_hash),
+            "content": self.content.hex(),
+            "anchored": self.anchored,
+            "first_stored": self.first_stored,
+            "last_stored": self.last_stored,
+            "references": self.references,
+        }
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """What the index holds for one (pod, DP rank). All counts are of entries."""
+
+    pod: str
+    rank: int
+    model: str
+    entries: int
+    unanchored: int
+    media: dict[str, int]
+    loras: dict[str, int]
+    newest: float | None
+    """Engine time of the latest store still held, None for no entry."""
+
+
+@dataclass(frozen=True)
+class IndexSummary:
+    """The whole index. ``blocks`` counts distinct blocks, by content."""
+
+    blocks: int
+    streams: tuple[StreamSummary, ...]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all pods."""
+        return sum(stream.entries for stream in self.streams)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `index` object of `replay -o json` (DESIGN, Output)."""
+        pods: dict[str, dict[str, Any]] = {}
+        for stream in self.streams:
+            pod = pods.setdefault(
+                stream.pod,
+                {
+                    "entries": 0,
+                    "unanchored": 0,
+                    "models": {},
+                    "media": {},
+                    "loras": {},
+                    "ranks": {},
+                },
+            )
+            pod["entries"] += stream.entries
+            pod["unanchored"] += stream.unanchored
+            _add(pod["models"], {stream.model: stream.entries})
+            _add(pod["media"], stream.media)
+            _add(pod["loras"], stream.loras)
+            _add(pod["ranks"], {str(stream.rank): stream.entries})
+        return {"blocks": self.blocks, "entries": self.entries, "pods": pods}
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
+
+
+@dataclass(frozen=True)
+class PodMatch:
+    """How much of a prompt one pod holds, from its first block on.
+
+    ``blocks`` counts leading blocks in GPU memory; ``blocks_any_medium`` goes on through
+    offloaded ones. For a pod of several DP ranks it is that of its best, ``rank``.
+    """
+
+    pod: str
+    rank: int
+    prompt_blocks: int
+    blocks: int
+    blocks_any_medium: int
+    block_size: int
+
+    @property
+    def tokens(self) -> int:
+        """Matched tokens in GPU memory."""
+        return self.blocks * self.block_size
+
+    @property
+    def percent(self) -> int:
+        """Matched share of the prompt's whole blocks, rounded down as AIBrix does."""
+        return self.blocks * 100 // self.prompt_blocks if self.prompt_blocks else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `blocks_any_medium` only where offloaded blocks lengthen the match."""
+        more = (
+            {"blocks_any_medium": self.blocks_any_medium}
+            if self.blocks_any_medium > self.blocks
+            else {}
+        )
+        return {
+            "blocks": self.blocks,
+            "tokens": self.tokens,
+            "percent": self.percent,
+            "rank": self.rank,
+            **more,
+        }
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What to look for: token ids, and what else is part of a block's identity.
+
+    ``model`` None matches each pod under its own model. ``first_extra_keys`` are the extra keys
+    of the first block, a cache_salt for one.
+    """
+
+    token_ids: tuple[int, ...]
+    model: str | None = None
+    lora: str | None = None
+    first_extra_keys: tuple[Any, ...] = field(default=())
