@@ -1,0 +1,193 @@
+"""The `.kvcap` format: records to msgpack objects and back.
+
+A file is a stream of msgpack objects: a header map, then an array per record. A batch is
+`[recv_ns, pod, rank, topic, seq, payload]`, a mark `[recv_ns, pod, rank, kind, fields]`. Files may
+be joined: a header may come again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeGuard
+
+import msgpack
+
+from kvctl import __version__
+from kvctl.capture.errors import CaptureError
+from kvctl.events import MAX_PAYLOAD, Batch, Gap, Note, Record, Restart, Undecodable, WireBatch
+
+FORMAT = "kvcap"
+VERSION = 1
+
+Stored: TypeAlias = WireBatch | Gap | Restart | Note
+"""What a capture holds: batches verbatim, and marks between them."""
+
+MAX_RECORD = MAX_PAYLOAD + 1024 * 1024
+"""Largest record that is read, in bytes: a larger one is damage."""
+
+# How every record begins: an array of 6 or 5, then recv_ns, always a uint64 since 2^32 ns is 1970.
+BATCH_HEAD = b"\x96\xcf"
+MARK_HEAD = b"\x95\xcf"
+HEADER_KEY = b"\xa6format"
+
+
+@dataclass(frozen=True)
+class CaptureHeader:
+    """What a file says of itself. ``created`` is seconds since the epoch.
+
+    ``pods`` maps each pod's name to what was known of its endpoints.
+    """
+
+    created: float | None = None
+    kvctl: str = ""
+    version: int = VERSION
+    pods: Mapping[str, Any] = field(default_factory=dict)
+
+
+def new_header(pods: Mapping[str, Any] | None = None) -> CaptureHeader:
+    """A header for a file that begins now."""
+    return CaptureHeader(time.time(), __version__, VERSION, dict(pods or {}))
+
+
+def pack_header(header: CaptureHeader) -> bytes:
+    """The header as it stands in the file."""
+    return _pack(
+        {
+            "format": FORMAT,
+            "version": header.version,
+            "created": header.created,
+            "kvctl": header.kvctl,
+            "pods": dict(header.pods),
+        }
+    )
+
+
+def pack_record(record: Record | WireBatch) -> bytes:
+    """A record as it stands in the file; of a decoded batch, the message it came in."""
+    if isinstance(record, (Batch, Undecodable)):
+        record = record.wire
+    if isinstance(record, WireBatch):
+        return _pack(
+            [
+                record.recv_ns,
+                record.pod,
+                record.rank,
+                _topic(record.topic),
+                record.seq,
+                record.payload,
+            ]
+        )
+    kind, fields = mark_fields(record)
+    return _pack([record.recv_ns, record.pod, record.rank, kind, fields])
+
+
+def mark_fields(mark: Gap | Restart | Note) -> tuple[str, dict[str, Any]]:
+    """A mark's kind and its own fields."""
+    if isinstance(mark, Gap):
+        return "gap", {
+            "from_seq": mark.from_seq,
+            "to_seq": mark.to_seq,
+            "recovered": mark.recovered,
+            "reason": mark.reason,
+        }
+    if isinstance(mark, Restart):
+        return "restart", {"last_seq": mark.last_seq, "reason": mark.reason}
+    return "note", {"text": mark.text}
+
+
+def make_mark(recv_ns: int, pod: str, rank: int | None, kind: str, fields: Any) -> Stored | None:
+    """The mark of that kind, None where the fields do not make one."""
+    if not isinstance(fields, dict):
+        return None
+    if kind == "note":
+        text = fields.get("text")
+        return Note(recv_ns, pod, rank, text) if isinstance(text, str) else None
+    if rank is None:
+        return None
+    reason = fields.get("reason", "")
+    if not isinstance(reason, str):
+        return None
+    if kind == "restart":
+        last = fields.get("last_seq")
+        return Restart(recv_ns, pod, rank, last, reason) if last is None or is_count(last) else None
+    first, last = fields.get("from_seq"), fields.get("to_seq")
+    recovered = fields.get("recovered")
+    if kind == "gap" and is_count(first) and is_count(last) and isinstance(recovered, bool):
+        return Gap(recv_ns, pod, rank, first, last, recovered, reason) if first <= last else None
+    return None
+
+
+def read_header(value: Any) -> CaptureHeader | None:
+    """The header that a msgpack object is, None for any other object.
+
+    Raises `CaptureError` for one of a newer version than this kvctl knows.
+    """
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        return None
+    version, created, made_by = value.get("version"), value.get("created"), value.get("kvctl")
+    if not is_count(version):
+        return None
+    made_by = made_by if isinstance(made_by, str) else ""
+    if version > VERSION:
+        by = f", written by kvctl {made_by}" if made_by else ""
+        raise CaptureError(
+            f"a capture of format version {version}{by}; this kvctl reads up to {VERSION}",
+            remedy="install a newer kvctl",
+        )
+    pods = value.get("pods")
+    return CaptureHeader(
+        float(created) if isinstance(created, (int, float)) else None,
+        made_by,
+        version,
+        pods if isinstance(pods, dict) else {},
+    )
+
+
+def read_record(value: Any) -> Stored | None:
+    """The record that a msgpack object is, None for any other object."""
+    if not isinstance(value, list) or len(value) not in (5, 6):
+        return None
+    recv_ns, pod, rank = value[:3]
+    if not is_count(recv_ns) or not isinstance(pod, str) or not (rank is None or is_count(rank)):
+        return None
+    if len(value) == 5:
+        kind = value[3]
+        return make_mark(recv_ns, pod, rank, kind, value[4]) if isinstance(kind, str) else None
+    topic, seq, payload = value[3:]
+    if isinstance(topic, str):
+        topic = topic.encode("utf-8", "surrogateescape")
+    if rank is None or not isinstance(topic, bytes) or not is_count(seq):
+        return None
+    return WireBatch(recv_ns, pod, rank, topic, seq, payload) if type(payload) is bytes else None
+
+
+def may_begin(data: bytes | bytearray, at: int) -> bool:
+    """Whether a record or a header could begin there, as far as its first bytes tell."""
+    head = bytes(data[at : at + 2])
+    if head in (BATCH_HEAD, MARK_HEAD) or (len(head) < 2 and head in (b"", b"\x96", b"\x95")):
+        return True
+    return _header_may_begin(data, at)
+
+
+def _header_may_begin(data: bytes | bytearray, at: int) -> bool:
+    start = bytes(data[at : at + 1 + len(HEADER_KEY)])
+    return bool(start) and start[0] & 0xF0 == 0x80 and HEADER_KEY.startswith(start[1:])
+
+
+def _topic(topic: bytes) -> str | bytes:
+    try:
+        return topic.decode()
+    except UnicodeDecodeError:
+        return topic
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether it is an int that 64 bits hold, and not negative."""
+    return type(value) is int and 0 <= value < 2**64
+
+
+def _pack(value: Any) -> bytes:
+    packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
+    return packed

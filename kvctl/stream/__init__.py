@@ -1,0 +1,18 @@
+"""Live streams: subscription, order, gaps, replay and restarts."""
+
+from kvctl.stream.errors import StreamError
+from kvctl.stream.offline import order_capture
+from kvctl.stream.order import Sequencer
+from kvctl.stream.publisher import ReplayablePublisher
+from kvctl.stream.reader import StreamReader
+from kvctl.stream.source import StreamSource, StreamStatus
+
+__all__ = [
+    "ReplayablePublisher",
+    "Sequencer",
+    "StreamError",
+    "StreamReader",
+    "StreamSource",
+    "StreamStatus",
+    "order_capture",
+]
