@@ -1,0 +1,109 @@
+"""`kvctl capture`: look into capture files, convert them, make them fit to be shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvctl.cli.group import command_group
+
+app = command_group("capture", "Look into capture files, convert them, redact them.")
+
+Source = Annotated[
+    str, typer.Argument(metavar="CAPTURE", help="A capture file, demo:NAME, or - for stdin.")
+]
+Target = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TARGET", help="The new file: .kvcap or .jsonl, with .zst behind to compress."
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the target.")]
+
+
+@app.command()
+def info(
+    source: Source,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+) -> None:
+    """Show what a capture holds: span, pods, batches, events, gaps, size.
+
+    [bold]Examples[/bold]
+
+      kvctl capture info demo:fleet
+
+      kvctl capture info incident.kvcap.zst -o json | jq .gaps
+    """
+    from kvctl.capture import capture_info
+    from kvctl.cli.captureinfo import print_info
+    from kvctl.cli.output import print_json, warn
+
+    found = capture_info(source)
+    for text in found.warnings:
+        warn(f"{source}: {text}")
+    if output == "json":
+        print_json(found.to_dict())
+    else:
+        print_info(found)
+
+
+@app.command()
+def convert(source: Source, target: Target, force: Force = False) -> None:
+    """Convert a capture: .kvcap to JSON lines and back, compressed or not.
+
+    [bold]Examples[/bold]
+
+      kvctl capture convert recording.jsonl recording.kvcap.zst
+
+      kvctl capture convert demo:fleet fleet.jsonl
+    """
+    from kvctl.capture import convert as convert_capture
+    from kvctl.cli.output import say, warn
+    from kvctl.text import plural
+
+    done = convert_capture(source, target, force=force)
+    for text in done.warnings:
+        warn(f"{source}: {text}")
+    say(f"{target}: {plural(done.records, 'record')} written")
+
+
+@app.command()
+def redact(
+    source: Source,
+    target: Target,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a secret: captures redacted with the same one share their pseudonyms. "
+            "Default: a random key, forgotten afterwards.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Replace token ids, block hashes and names by pseudonyms that keep every equality.
+
+    Prefix structure, gaps and times stay, so the capture still shows the fault and can be
+    attached to a public report. Token frequencies stay too: who knows a prompt can recognise
+    that it was there.
+
+    [bold]Examples[/bold]
+
+      kvctl capture redact incident.kvcap public.kvcap
+    """
+    import secrets
+
+    from kvctl.capture import redact as redact_capture
+    from kvctl.cli.output import say, warn
+    from kvctl.operate.keyfile import read_key
+    from kvctl.text import plural
+
+    key = secrets.token_bytes(32) if key_file is None else read_key(key_file)
+    done = redact_capture(source, target, key=key, force=force)
+    for text in done.warnings:
+        warn(f"{source}: {text}")
+    say(f"{target}: {plural(done.records, 'record')} written")
+    if done.undecodable:
+        say(f"{plural(done.undecodable, 'undecodable payload')} could not be redacted: left empty")

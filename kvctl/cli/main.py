@@ -1,0 +1,117 @@
+"""The `kvctl` command: every subcommand gathered, every error turned into a line and a code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from kvctl import __version__
+from kvctl.cli import capture, completion, replay, tail
+from kvctl.cli.group import help_when_bare
+from kvctl.cli.output import say
+from kvctl.errors import KvctlError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="kvctl",
+    add_completion=False,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(tail.tail)
+app.command()(replay.replay)
+app.add_typer(capture.app, name="capture")
+app.command()(completion.completion)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kvctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _kvctl(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """See, prove and repair prefix-cache routing of LLM serving fleets."""
+    help_when_bare(context)
+
+
+def main() -> None:
+    """Run the command line and end the process with the documented exit code."""
+    _end_on_sigterm_as_on_ctrl_c()
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns its exit code."""
+    if "_KVCTL_COMPLETE" in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
+    try:
+        result = typer.main.get_command(app).main(
+            arguments, prog_name="kvctl", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except KvctlError as error:
+        say(f"kvctl: {error}")
+        return error.exit_code
+    except BrokenPipeError:
+        return _closed_pipe()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        usage = _usage_problem(error)
+        if usage is None:
+            raise
+        say(usage)
+        return 2
+
+
+def _usage_problem(error: Exception) -> str | None:
+    """Click's complaint in one line with the next step, None for any other exception.
+
+    typer carries click inside itself since 0.26 and names no public base class for its errors:
+    they are known by what they offer.
+    """
+    context: Any = getattr(error, "ctx", None)
+    text = getattr(error, "format_message", None)
+    if text is None:
+        return None
+    path = context.command_path if context is not None else "kvctl"
+    message = " ".join(str(text()).split()).rstrip(".")
+    return f"{path}: {message[:1].lower()}{message[1:]} (see {path} --help)"
+
+
+def _closed_pipe() -> int:
+    """The reader of our output (`| head`) has had enough: that is its right, and no error."""
+    # What is still buffered would fail again when the interpreter flushes it.
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+    return 0
+
+
+def _end_on_sigterm_as_on_ctrl_c() -> None:
+    """`kill` and a container's stop end a command as Ctrl-C does: files finished, summary shown."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

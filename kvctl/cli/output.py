@@ -1,0 +1,71 @@
+"""How commands speak: data on stdout, talk on stderr, network strings made harmless."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kvctl.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+OutputFormat: TypeAlias = Literal["table", "json", "jsonl"]
+
+PIPED_WIDTH = 200
+"""Columns of a table that goes to a pipe or a file: wide enough to cut nothing off."""
+
+
+def stdout_console() -> Console:
+    """A rich console on stdout; markup, emoji and highlighting off, since it prints data."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(markup=False, emoji=False, highlight=False, width=width)
+
+
+def stderr_console() -> Console:
+    """The same on stderr, for progress bars."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def say(text: str) -> None:
+    """One line of talk on stderr, escaped."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """One line on stderr about something that is not right but does not stop the command."""
+    say(f"kvctl: warning: {text}")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout."""
+    stdout_console().print(table)
+
+
+def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table in kubectl's manner: upper-case heads, no lines; ``right`` aligns numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.upper(),
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column in right,
+        )
+    return table

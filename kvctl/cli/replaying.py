@@ -1,0 +1,247 @@
+"""The run of `kvctl replay`: captures in; an index, its report, or a re-publication out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kvctl.capture import CaptureReader, Stored, open_capture
+from kvctl.cli.output import (
+    OutputFormat,
+    plain_table,
+    print_json,
+    say,
+    stderr_console,
+    stdout_console,
+    warn,
+)
+from kvctl.cli.stepping import JsonSteps, LineSteps
+from kvctl.errors import KvctlError, UsageError
+from kvctl.events import Record
+from kvctl.index import MemoryIndex, Policy, Prompt, Removals
+from kvctl.operate.prompts import parse_hash, parse_tokens
+from kvctl.operate.replay import MatchReport, ReplayReport, findings, match_report, replay
+from kvctl.operate.until import Until
+from kvctl.stream import order_capture
+from kvctl.text import plural, printable
+
+# A shorter capture is done before a bar could be read.
+_BAR_FROM_BYTES = 4_000_000
+_BAR_EVERY = 1024
+_NUMBERS = ("rank", "entries", "unanchored", "blocks", "of", "tokens", "percent")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What `kvctl replay` was asked for. Times in seconds."""
+
+    captures: tuple[str, ...]
+    pods: frozenset[str]
+    until: Until | None
+    step: bool
+    output: OutputFormat
+    policy: Policy
+    removals: Removals
+    num_gpu_blocks: int | None
+    match: str | None
+    match_block: str | None
+    lora: str | None
+    salt: str | None
+    publish: str | None
+    speed: float
+    wait: float
+    linger: float
+
+
+class Replaying:
+    """One run."""
+
+    def __init__(self, options: ReplayOptions) -> None:
+        if options.output == "jsonl" and not options.step:
+            raise UsageError("-o jsonl goes with --step", remedy="use -o json for the report")
+        self._options = options
+        self._warnings: list[str] = []
+
+    def run(self) -> None:
+        """Read the captures and print what was asked for."""
+        options = self._options
+        # A prompt that cannot be read should not cost the reading of a long capture first.
+        tokens = None if options.match is None else parse_tokens(options.match)
+        wanted = None if options.match_block is None else parse_hash(options.match_block)
+        if options.publish is not None:
+            self._publish(options.publish)
+            return
+        index = MemoryIndex(
+            policy=options.policy, removals=options.removals, lineage=wanted is not None
+        )
+        steps = self._steps(index)
+        tally, elapsed = replay(
+            self._records(), index, until=options.until, watch=steps.show if steps else None
+        )
+        summary = index.summary()
+        for pod in sorted(options.pods - {stream.pod for stream in summary.streams}):
+            self._warnings.append(f"no batch of pod {pod} in the capture")
+        self._warnings += findings(tally, summary, num_gpu_blocks=options.num_gpu_blocks)
+        report = ReplayReport(tally, summary, tuple(self._warnings), elapsed)
+        match = None
+        if tokens is not None:
+            salts = () if options.salt is None else (options.salt,)
+            match = match_report(index.match(Prompt(tokens, None, options.lora, salts)))
+        elif wanted is not None:
+            matches = index.match_block(wanted)
+            if matches is None:
+                raise KvctlError(
+                    f"no pod holds the block {options.match_block} at the end of the replay",
+                    remedy="--until stops earlier; kvctl replay --step shows the hashes",
+                )
+            match = match_report(matches)
+        self._print(report, match)
+
+    def _print(self, report: ReplayReport, match: MatchReport | None) -> None:
+        if self._options.output != "table":
+            if self._options.output == "json":
+                more = {} if match is None else {"match": match.to_dict()}
+                print_json(report.to_dict() | more)
+            return
+        _print_report(report)
+        if match is not None:
+            _print_match(match)
+
+    def _steps(self, index: MemoryIndex) -> LineSteps | JsonSteps | None:
+        if not self._options.step:
+            return None
+        if self._options.output == "table":
+            return LineSteps(index, stdout_console(), interactive=sys.stdin.isatty())
+        return JsonSteps(index)
+
+    def _records(self) -> Iterator[Record]:
+        """The captures' records in stream order, one capture after the other."""
+        return order_capture(self._stored())
+
+    def _stored(self) -> Iterator[Stored]:
+        for source in self._options.captures:
+            with open_capture(source) as reader, _progress(reader) as advance:
+                for number, record in enumerate(reader):
+                    if number % _BAR_EVERY == 0:
+                        advance(reader.position)
+                    if not self._options.pods or record.pod in self._options.pods:
+                        yield record
+                for text in reader.warnings:
+                    warn(f"{source}: {text}")
+                    self._warnings.append(f"{source}: {text}")
+
+    def _publish(self, base: str) -> None:
+        from kvctl.events import Batch, Undecodable
+        from kvctl.operate.republish import Republisher, stream_endpoints
+
+        options = self._options
+        streams = {
+            (record.wire.pod, record.wire.rank)
+            for record in self._records()
+            if isinstance(record, (Batch, Undecodable))
+        }
+        if not streams:
+            raise KvctlError("the capture holds no batch to publish")
+        republisher = Republisher(stream_endpoints(base, streams), options.speed)
+        try:
+            for each in republisher.endpoints:
+                say(f"{each.pod} rank {each.rank}: events {each.events}, replay {each.replay}")
+            for each in republisher.wait_for_subscribers(options.wait):
+                warn(f"nobody subscribed to {each.events} within {options.wait:g} s")
+            sent = republisher.publish(
+                record
+                for record in self._records()
+                if options.until is None or options.until.admits(record)
+            )
+            say(f"{plural(sent, 'batch')} published")
+            time.sleep(options.linger)
+        finally:
+            republisher.close()
+
+
+@contextmanager
+def _progress(reader: CaptureReader) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for a long capture on a terminal; yields what moves it."""
+    if reader.size < _BAR_FROM_BYTES or not sys.stderr.isatty():
+        yield lambda _position: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("reading"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=stderr_console(),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("reading", total=reader.size)
+        yield lambda position: bar.update(task, completed=position)
+
+
+def _print_report(report: ReplayReport) -> None:
+    """The report for people: pods, then events, then what is wrong."""
+    pods = plain_table(
+        "pod", "rank", "model", "entries", "unanchored", "media", "LoRA", right=_NUMBERS
+    )
+    for stream in report.index.streams:
+        pods.add_row(
+            printable(stream.pod),
+            str(stream.rank),
+            printable(stream.model or "-"),
+            f"{stream.entries:,}",
+            f"{stream.unanchored:,}",
+            _counts(stream.media),
+            _counts(stream.loras),
+        )
+    console = stdout_console()
+    console.print(pods)
+    tally = report.tally
+    counts = ", ".join(f"{count:,} {name}" for name, count in tally.events.items())
+    console.print()
+    console.print(f"{plural(tally.batches, 'batch')}: {counts}")
+    console.print(
+        f"{plural(report.index.blocks, 'distinct block')} in {report.index.entries:,} entries; "
+        f"{plural(tally.blocks_stored, 'block')} stored in {report.elapsed_s:.2f} s"
+    )
+    for gap in tally.gaps:
+        state = "recovered" if gap.recovered else "lost"
+        console.print(
+            f"gap: {printable(gap.pod)} rank {gap.rank}: seq {gap.from_seq} to {gap.to_seq} "
+            f"{state}{_because(gap.reason)}"
+        )
+    for restart in tally.restarts:
+        console.print(
+            f"restart: {printable(restart.pod)} rank {restart.rank}{_because(restart.reason)}"
+        )
+    for warning in report.warnings:
+        console.print(f"warning: {printable(warning)}", style="yellow")
+
+
+def _print_match(match: MatchReport) -> None:
+    table = plain_table("pod", "rank", "blocks", "of", "tokens", "percent", right=_NUMBERS)
+    for pod in sorted(match.pods.values(), key=lambda each: (-each.blocks, each.pod)):
+        table.add_row(
+            printable(pod.pod),
+            str(pod.rank),
+            f"{pod.blocks:,}",
+            f"{pod.prompt_blocks:,}",
+            f"{pod.tokens:,}",
+            f"{pod.percent}%",
+        )
+    console = stdout_console()
+    console.print()
+    console.print(table)
+    console.print(f"longest prefix: {printable(match.choice.pod or 'none')}: {match.choice.why}")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{printable(name)} {count:,}" for name, count in counts.items()) or "-"
+
+
+def _because(reason: str) -> str:
+    return f": {printable(reason)}" if reason else ""

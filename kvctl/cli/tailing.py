@@ -1,0 +1,221 @@
+"""The run of `kvctl tail`: streams in; lines, a capture and a summary out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvctl.cli.output import say, stdout_console, warn
+from kvctl.cli.record_json import event_object, mark_object
+from kvctl.cli.record_lines import LineWriter
+from kvctl.cli.tailstats import TailStats
+from kvctl.errors import KvctlError
+from kvctl.events import Batch, Event, EventFilter, Record
+from kvctl.fleet import Pod
+from kvctl.operate.sources import stream_sources
+from kvctl.stream import StreamReader
+from kvctl.text import plural
+
+if TYPE_CHECKING:
+    from kvctl.capture import CaptureWriter
+
+INTERRUPTED = 130
+_POLL_S = 0.25
+_REMEDY = (
+    "is the engine up, the port its events', and does its --kv-events-config say "
+    '"enable_kv_cache_events": true? --follow keeps trying'
+)
+
+
+class NothingConnectedError(KvctlError):
+    """None of the endpoints answered."""
+
+
+@dataclass(frozen=True)
+class TailOptions:
+    """What `kvctl tail` was asked for. Times in seconds."""
+
+    events: EventFilter = field(default_factory=EventFilter)
+    lines: bool = False
+    stats: bool = False
+    count: int | None = None
+    timeout: float | None = None
+    connect_timeout: float = 10.0
+    follow: bool = False
+    replay: bool = True
+    since_seq: int = 0
+    capture: Path | None = None
+    force: bool = False
+    append: bool = False
+
+
+class Tailing:
+    """One run; `run` returns the exit code."""
+
+    def __init__(self, pods: Sequence[Pod], options: TailOptions) -> None:
+        self._pods = pods
+        self._options = options
+        self._left = options.count
+        self._stats = TailStats()
+        self._lines = LineWriter(stdout_console()) if options.lines else None
+        self._writer: CaptureWriter | None = None
+        self._next_stats = time.monotonic() + 1.0
+
+    def run(self) -> int:
+        """Follow the streams until something ends it; files are finished whatever that was."""
+        code = 0
+        with ExitStack() as stack:
+            self._open_capture(stack)
+            reader = stack.enter_context(
+                StreamReader(
+                    [source for pod in self._pods for source in stream_sources(pod)],
+                    use_replay=self._options.replay,
+                    since_seq=self._options.since_seq,
+                )
+            )
+            try:
+                self._follow(reader)
+            except KeyboardInterrupt:
+                code = INTERRUPTED
+            finally:
+                reader.stop()
+                self._keep_rest(reader)
+                self._sum_up(reader)
+        return code
+
+    def _open_capture(self, stack: ExitStack) -> None:
+        options = self._options
+        if options.capture is None:
+            return
+        from kvctl.capture import CaptureWriter
+
+        self._writer = stack.enter_context(
+            CaptureWriter(
+                options.capture,
+                pods={pod.name: _endpoints(pod) for pod in self._pods},
+                force=options.force,
+                append=options.append,
+            )
+        )
+
+    def _follow(self, reader: StreamReader) -> None:
+        began = time.monotonic()
+        end = None if self._options.timeout is None else began + self._options.timeout
+        asked_after_connections = False
+        while not self._finished(end):
+            wait = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
+            records = reader.read(wait)
+            for record in records:
+                self._keep(record)
+                if self._left == 0:
+                    break
+            self._flush()
+            if self._options.stats and time.monotonic() >= self._next_stats:
+                self._next_stats += 1.0
+                self._show_stats()
+            if (
+                not asked_after_connections
+                and time.monotonic() - began >= self._options.connect_timeout
+            ):
+                asked_after_connections = True
+                self._check_connections(reader)
+
+    def _finished(self, end: float | None) -> bool:
+        return self._left == 0 or (end is not None and time.monotonic() >= end)
+
+    def _check_connections(self, reader: StreamReader) -> None:
+        silent = reader.unconnected()
+        if not silent:
+            return
+        seconds = f"after {self._options.connect_timeout:g} s"
+        faults = ", ".join(f"{endpoint} {fault}" for endpoint, fault in silent)
+        if len(silent) == reader.endpoint_count and not self._options.follow:
+            raise NothingConnectedError(f"{faults} {seconds}", remedy=_REMEDY)
+        warn(f"{faults} {seconds}; still trying")
+
+    def _keep(self, record: Record) -> None:
+        """Capture, count and show one record."""
+        if self._writer is not None:
+            self._writer.write(record)
+        self._stats.add(record)
+        if self._options.stats:
+            return
+        if not isinstance(record, Batch):
+            self._show_mark(record)
+            return
+        wanted = self._wanted(record)
+        if self._left is not None:
+            wanted = wanted[: self._left]
+            self._left -= len(wanted)
+        if not wanted:
+            return
+        if self._lines is not None:
+            self._lines.write(record, wanted)
+        else:
+            for event in wanted:
+                _write_object(event_object(record, event))
+
+    def _wanted(self, batch: Batch) -> list[Event]:
+        events = batch.events.events
+        if not self._options.events:
+            return events
+        return [event for event in events if self._options.events.wants(event)]
+
+    def _show_mark(self, record: Record) -> None:
+        if self._lines is not None:
+            self._lines.write(record)
+        elif not isinstance(record, Batch):
+            _write_object(mark_object(record))
+
+    def _show_stats(self) -> None:
+        for entry in self._stats.tick():
+            if self._lines is not None:
+                self._lines.note(entry.line(), "")
+            else:
+                _write_object(entry.to_dict())
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+        sys.stdout.flush()
+
+    def _keep_rest(self, reader: StreamReader) -> None:
+        """What was received but not yet read belongs in the capture, and in the count."""
+        while records := reader.read(0):
+            for record in records:
+                if self._writer is not None:
+                    self._writer.write(record)
+                    self._stats.add(record)
+
+    def _sum_up(self, reader: StreamReader) -> None:
+        for line in self._stats.summary():
+            say(line)
+        for status in reader.statuses():
+            if status.duplicates:
+                say(f"{status.pod}: {plural(status.duplicates, 'duplicate')} dropped")
+        if self._writer is not None:
+            self._writer.flush()
+            say(
+                f"{self._options.capture}: {plural(self._writer.records, 'record')} written, "
+                f"{self._writer.bytes_written:,} bytes"
+            )
+
+
+def _endpoints(pod: Pod) -> dict[str, object]:
+    """What a capture's header says of a pod."""
+    return {
+        "events": [stream.events for stream in pod.streams],
+        "replay": [stream.replay for stream in pod.streams if stream.replay is not None],
+    }
+
+
+def _write_object(value: dict[str, object]) -> None:
+    import json
+
+    sys.stdout.write(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n")

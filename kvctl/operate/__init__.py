@@ -1,0 +1,1 @@
+"""The jobs: replaying captures, driving engines, repairing an index."""
