@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -31,6 +32,20 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def check_reader() -> None:
+    """Raise `BrokenPipeError` where whoever read our stdout is gone (`| head -1`).
+
+    A write would find out as well, but a stream that brings nothing gives no occasion for one.
+    """
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    if any(events & select.POLLERR for _descriptor, events in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def say(text: str) -> None:

@@ -138,8 +138,8 @@ def _event_body(event: Event) -> tuple[str, str]:
         words = [
             f"stored  {plural(count, 'block')}",
             f"{len(event.token_ids)} tok",
-            f"{_short_hashes(event.block_hashes)} after {parent}",
             *_where(event),
+            f"after {parent}",
         ]
         if event.lora_name is not None:
             words.append(f"lora={printable(event.lora_name)}")
@@ -147,11 +147,12 @@ def _event_body(event: Event) -> tuple[str, str]:
             words.append(f"lora=#{event.lora_id}")
         if event.extra_keys and any(event.extra_keys):
             words.append("extra keys")
-        return "", "  ".join(words)
+        # What may be cut off at the terminal's edge comes last.
+        return "", "  ".join([*words, _short_hashes(event.block_hashes)])
     if isinstance(event, BlockRemoved):
         count = len(event.block_hashes)
-        words = [f"removed {plural(count, 'block')}", _short_hashes(event.block_hashes)]
-        return "dim", "  ".join(words + _where(event))
+        words = [f"removed {plural(count, 'block')}", *_where(event)]
+        return "dim", "  ".join([*words, _short_hashes(event.block_hashes)])
     if isinstance(event, UnknownEvent):
         return "yellow", f"unknown event {printable(event.type)}"
     return "bold yellow", f"CLEARED {event_type(event)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvctl.cli.output import say, stdout_console, warn
+from kvctl.cli.output import check_reader, say, stdout_console, warn
 from kvctl.cli.record_json import event_object, mark_object
 from kvctl.cli.record_lines import LineWriter
 from kvctl.cli.tailstats import TailStats
@@ -115,6 +115,7 @@ class Tailing:
                 if self._left == 0:
                     break
             self._flush()
+            check_reader()
             if self._options.stats and time.monotonic() >= self._next_stats:
                 self._next_stats += 1.0
                 self._show_stats()
