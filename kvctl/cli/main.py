@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kvctl import __version__
-from kvctl.cli import capture, completion, replay, tail
+from kvctl.cli import capture, completion, config, control, pods, replay, sim, tail
 from kvctl.cli.group import help_when_bare
 from kvctl.cli.output import say
 from kvctl.errors import KvctlError
@@ -27,7 +27,13 @@ app = typer.Typer(
 )
 app.command()(tail.tail)
 app.command()(replay.replay)
+app.command()(pods.pods)
+app.command()(control.reset)
+app.command()(control.sleep)
+app.command()(control.wake)
 app.add_typer(capture.app, name="capture")
+app.add_typer(config.app, name="config")
+app.command()(sim.sim)
 app.command()(completion.completion)
 
 

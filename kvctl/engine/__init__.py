@@ -15,9 +15,10 @@ from kvctl.engine.errors import (
 from kvctl.engine.probe import PodState, probe_state
 from kvctl.engine.scrape import Operations, RankScrape, Scrape, parse_scrape
 from kvctl.engine.state import EngineState, engine_states, unknown_states
-from kvctl.engine.verdict import State
+from kvctl.engine.verdict import WIPED, State
 
 __all__ = [
+    "WIPED",
     "ControlAnswer",
     "DevModeOff",
     "EngineClient",

@@ -1,0 +1,64 @@
+"""How `kvctl config view` shows a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvctl.cli.output import OutputFormat, plain_table, print_json, print_table, say
+from kvctl.fleet import Config, Context, Pod
+from kvctl.text import printable
+
+
+def print_config(config: Config, output: OutputFormat) -> None:
+    """The contexts and their pods; the file's name goes to stderr."""
+    if output == "json":
+        print_json(
+            {
+                "path": str(config.path),
+                "current-context": config.current,
+                "contexts": {name: _context(each) for name, each in config.contexts.items()},
+            }
+        )
+        return
+    say(str(config.path) if config.contexts else f"{config.path}: no context yet")
+    table = plain_table("current", "context", "pod", "model", "events", "replay", "api")
+    for name, context in config.contexts.items():
+        mark = "*" if name == config.current else ""
+        for pod in context.pods or (None,):
+            cells = ["-"] * 5 if pod is None else _cells(pod)
+            table.add_row(mark, printable(name), *cells)
+    print_table(table)
+
+
+def _cells(pod: Pod) -> list[str]:
+    replays = [stream.replay for stream in pod.streams if stream.replay is not None]
+    return [
+        printable(pod.name),
+        printable(pod.model or "-"),
+        " ".join(stream.events for stream in pod.streams),
+        " ".join(replays) or "-",
+        pod.api or "-",
+    ]
+
+
+def _context(context: Context) -> dict[str, Any]:
+    return {
+        "index": context.index,
+        "api-key-file": str(context.api_key_file) if context.api_key_file else None,
+        "pods": {pod.name: pod_dict(pod) for pod in context.pods},
+    }
+
+
+def pod_dict(pod: Pod) -> dict[str, Any]:
+    """A pod, JSON-ready."""
+    return {
+        "name": pod.name,
+        "model": pod.model,
+        "api": pod.api,
+        "engine": pod.engine,
+        "bind": pod.bind,
+        "streams": [
+            {"rank": stream.rank, "events": stream.events, "replay": stream.replay}
+            for stream in pod.streams
+        ],
+    }

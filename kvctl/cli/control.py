@@ -1,0 +1,192 @@
+"""`kvctl reset`, `kvctl sleep`, `kvctl wake`: drive engines and verify that the index followed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+
+_HOW = "How it is verified"
+_DO = "Whether it is done"
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_DO)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be done.", rich_help_panel=_DO)
+]
+Nudge = Annotated[
+    bool,
+    typer.Option(
+        "--nudge",
+        help="Where no clear comes, send a completion of one token so that the engine steps.",
+        rich_help_panel=_HOW,
+    ),
+]
+Probe = Annotated[
+    bool,
+    typer.Option(
+        "--probe",
+        help="Send the same tokens before and after, and read the engine's count of cached ones.",
+        rich_help_panel=_HOW,
+    ),
+]
+Purge = Annotated[
+    bool,
+    typer.Option(
+        "--purge",
+        help="Remove the entries that a missing clear leaves behind.",
+        rich_help_panel=_HOW,
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0, help="Seconds to wait for the clear.", rich_help_panel=_HOW)
+]
+CallTimeout = Annotated[
+    float,
+    typer.Option(min=0.1, help="Seconds to wait for the engine's answer.", rich_help_panel=_HOW),
+]
+Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o")]
+
+
+def reset(
+    pods: PodNames = None,
+    pod: PodOption = None,
+    context: ContextOption = None,
+    reset_running: Annotated[
+        bool,
+        typer.Option(
+            "--reset-running", help="Preempt running requests, whose blocks are held (vLLM 0.12+)."
+        ),
+    ] = False,
+    reset_external: Annotated[
+        bool, typer.Option("--reset-external", help="Reset a connector's cache too (vLLM 0.13+).")
+    ] = False,
+    nudge: Nudge = False,
+    probe: Probe = False,
+    purge: Purge = False,
+    timeout: Timeout = 5.0,
+    call_timeout: CallTimeout = 60.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    output: Output = "table",
+) -> None:
+    """Reset the prefix cache of pods, and verify that the index followed.
+
+    An idle engine says nothing of its reset before its next step: then the verdict is `stale`,
+    exit code 3, and --nudge or --purge is the cure.
+
+    [bold]Examples[/bold]
+
+      kvctl reset 10.0.0.7 --nudge --yes
+
+      kvctl reset pod-a --probe --nudge --yes -o json | jq .verdict
+    """
+    from kvctl.cli.controlling import control
+    from kvctl.operate.control import ControlOptions
+
+    options = ControlOptions(
+        action="reset",
+        reset_running=reset_running,
+        reset_external=reset_external,
+        nudge=nudge,
+        probe=probe,
+        purge=purge,
+        timeout=timeout,
+        call_timeout=call_timeout,
+    )
+    _exit(control(pods or [], pod or [], context, options, yes=yes, dry_run=dry_run, output=output))
+
+
+def sleep(
+    pods: PodNames = None,
+    pod: PodOption = None,
+    context: ContextOption = None,
+    level: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2,
+            help="1 offloads the weights, 2 discards them; 0 only pauses and keeps the cache.",
+        ),
+    ] = 1,
+    mode: Annotated[
+        Literal["abort", "wait", "keep"] | None,
+        typer.Option(help="What becomes of running requests (vLLM 0.17+).", show_default=False),
+    ] = None,
+    probe: Probe = False,
+    purge: Purge = False,
+    timeout: Timeout = 5.0,
+    call_timeout: CallTimeout = 120.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    output: Output = "table",
+) -> None:
+    """Put engines to sleep, and verify that the index followed.
+
+    A sleeping engine does not step, so its clear comes only after it wakes: whoever drives the
+    sleep has to purge (--purge), or the router goes on sending prompts to it.
+
+    [bold]Examples[/bold]
+
+      kvctl sleep 10.0.0.7 --purge --yes
+
+      kvctl sleep pod-a --level 2 --dry-run
+    """
+    from kvctl.cli.controlling import control
+    from kvctl.operate.control import ControlOptions
+
+    options = ControlOptions(
+        action="sleep",
+        level=level,
+        mode=mode,
+        probe=probe,
+        purge=purge,
+        timeout=timeout,
+        call_timeout=call_timeout,
+    )
+    _exit(control(pods or [], pod or [], context, options, yes=yes, dry_run=dry_run, output=output))
+
+
+def wake(
+    pods: PodNames = None,
+    pod: PodOption = None,
+    context: ContextOption = None,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Wake only this part: weights, kv_cache, scheduling."),
+    ] = None,
+    nudge: Nudge = False,
+    purge: Purge = False,
+    timeout: Timeout = 5.0,
+    call_timeout: CallTimeout = 120.0,
+    dry_run: DryRun = False,
+    output: Output = "table",
+) -> None:
+    """Wake engines, and say what the index should hold for them now: nothing from before.
+
+    [bold]Examples[/bold]
+
+      kvctl wake 10.0.0.7 --nudge
+
+      kvctl wake pod-a --tag weights --tag kv_cache -o json
+    """
+    from kvctl.cli.controlling import control
+    from kvctl.operate.control import ControlOptions
+
+    options = ControlOptions(
+        action="wake",
+        tags=tuple(tags or ()),
+        nudge=nudge,
+        purge=purge,
+        timeout=timeout,
+        call_timeout=call_timeout,
+    )
+    _exit(
+        control(pods or [], pod or [], context, options, yes=True, dry_run=dry_run, output=output)
+    )
+
+
+def _exit(code: int) -> None:
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,108 @@
+"""The run of `kvctl reset`, `sleep` and `wake`: consent, one pod after the other, the report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from kvctl.cli.output import OutputFormat, print_json, say, stdout_console
+from kvctl.cli.podoptions import context_key, resolve_pods
+from kvctl.engine import EngineClient
+from kvctl.errors import KvctlError, UsageError
+from kvctl.fleet import Pod
+from kvctl.operate.control import Control, ControlOptions
+from kvctl.operate.live import LiveIndex
+from kvctl.operate.verdicts import Report, Step, Verdict
+from kvctl.text import plural, printable
+
+_MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("·", "dim")}
+_STYLES = {
+    Verdict.FAILED: "bold red",
+    Verdict.STALE: "bold red",
+    Verdict.KEPT: "yellow",
+}
+_NAME_WIDTH = 12
+
+
+class DeclinedError(KvctlError):
+    """The question was answered with no."""
+
+
+def control(
+    names: list[str],
+    specs: list[str],
+    context: str | None,
+    options: ControlOptions,
+    *,
+    yes: bool,
+    dry_run: bool,
+    output: OutputFormat,
+) -> int:
+    """Drive each pod and print the reports; returns the exit code of the worst."""
+    pods = resolve_pods(names, specs, context)
+    for pod in pods:
+        if pod.api is None:
+            raise UsageError(
+                f"pod {pod.name} has no api", remedy="give it one: --pod name=…,api=http://…"
+            )
+    token = context_key(context)
+    if dry_run:
+        _show_plan(pods, options)
+        return 0
+    if not yes:
+        _ask(pods, options)
+    table = output == "table"
+    reports = []
+    for pod in pods:
+        if table:
+            stdout_console().print(f"{printable(pod.name)}: {options.title}", style="bold")
+        client = EngineClient(pod.name, pod.api or "", kind=pod.engine, api_key=token)
+        with LiveIndex(pod) as live:
+            tell = _print_step if table else lambda _step: None
+            reports.append(Control(client, live, options, tell).run())
+        if table:
+            _print_verdict(reports[-1])
+    if not table:
+        documents = [report.to_dict() for report in reports]
+        print_json(documents[0] if len(documents) == 1 else documents)
+    codes = {report.exit_code for report in reports}
+    return 1 if 1 in codes else max(codes)
+
+
+def _ask(pods: Sequence[Pod], options: ControlOptions) -> None:
+    names = ", ".join(printable(pod.name) for pod in pods)
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{options.title} of {names} wants consent, and there is no terminal to ask on",
+            remedy="--yes goes ahead, --dry-run only shows",
+        )
+    loss = "its prefix cache is lost" if options.wipes else "its requests wait"
+    sys.stderr.write(f"{options.title} of {names}: {loss}. Go ahead? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise DeclinedError("nothing was done")
+
+
+def _show_plan(pods: Sequence[Pod], options: ControlOptions) -> None:
+    for pod in pods:
+        watched = plural(len(pod.streams), "stream")
+        say(f"{pod.name}: would {options.title} at {pod.api}, and watch {watched}")
+
+
+def _print_step(step: Step) -> None:
+    from rich.text import Text
+
+    mark, style = _MARKS[step.ok]
+    line = Text.assemble(
+        f"  {step.name:<{_NAME_WIDTH}} ", (f"{mark} ", style), printable(step.detail)
+    )
+    stdout_console().print(line)
+
+
+def _print_verdict(report: Report) -> None:
+    console = stdout_console()
+    console.print(
+        f"  {report.verdict.value}: {report.entries_before} entries before, "
+        f"{report.entries_after} of them left",
+        style=_STYLES.get(report.verdict, "bold green"),
+    )
