@@ -68,20 +68,8 @@ class CaptureInfo:
             "blocks_stored": self.tally.blocks_stored,
             "undecodable": self.tally.undecodable,
             "streams": [stream.to_dict() for stream in self.streams],
-            "gaps": [
-                {
-                    "pod": gap.pod,
-                    "rank": gap.rank,
-                    "from_seq": gap.from_seq,
-                    "to_seq": gap.to_seq,
-                    "recovered": gap.recovered,
-                }
-                for gap in self.tally.gaps
-            ],
-            "restarts": [
-                {"pod": each.pod, "rank": each.rank, "reason": each.reason}
-                for each in self.tally.restarts
-            ],
+            "gaps": [gap.to_dict() for gap in self.tally.gaps],
+            "restarts": [restart.to_dict() for restart in self.tally.restarts],
             "notes": self.notes,
             "warnings": list(self.warnings),
         }

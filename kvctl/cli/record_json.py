@@ -54,22 +54,10 @@ def mark_object(record: Undecodable | Gap | Restart | Note) -> dict[str, Any]:
             "recv_ts": record.wire.recv_ns / 1e9,
             "error": record.error,
         }
-    common = {
-        "type": type(record).__name__,
-        "pod": record.pod,
-        "rank": record.rank,
-        "recv_ts": record.recv_ns / 1e9,
-    }
-    if isinstance(record, Gap):
-        return common | {
-            "from_seq": record.from_seq,
-            "to_seq": record.to_seq,
-            "recovered": record.recovered,
-            "reason": record.reason,
-        }
-    if isinstance(record, Restart):
-        return common | {"last_seq": record.last_seq, "reason": record.reason}
-    return common | {"text": record.text}
+    told = {"type": type(record).__name__, "recv_ts": record.recv_ns / 1e9}
+    if isinstance(record, Note):
+        return told | {"pod": record.pod, "rank": record.rank, "text": record.text}
+    return told | record.to_dict()
 
 
 def _origin(wire: WireBatch) -> dict[str, Any]:

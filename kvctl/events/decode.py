@@ -27,6 +27,10 @@ from kvctl.events.wire import FIELDS
 MAX_PAYLOAD = 64 * 1024 * 1024
 """Largest payload that is decoded, in bytes; a larger one is refused unread."""
 
+MAX_DEPTH = 32
+"""How deep arrays and maps may nest in a field whose type is open (vLLM's extra keys need 3):
+what is done with such a value further on (printing, hashing, redacting) recurses into it."""
+
 
 class _ArrayStored(BlockStored, tag="BlockStored", array_like=True, frozen=True, gc=False):
     pass
@@ -77,6 +81,10 @@ _decode_maps = msgspec.msgpack.Decoder(_MapBatch).decode
 _decode_arrays = msgspec.msgpack.Decoder(_ArrayBatch).decode
 _decode_envelope = msgspec.msgpack.Decoder(_Envelope).decode
 _decode_any = msgspec.msgpack.Decoder().decode
+
+_TOO_DEEP = "nested too deeply"
+# A batch is an array: msgspec names its elements by their place.
+_BATCH_FIELDS = {f"[{at}]": name for at, name in enumerate(_Envelope.__struct_fields__)}
 
 _MODELS: dict[str, type[BlockStored | BlockRemoved | AllBlocksCleared]] = {
     "BlockStored": BlockStored,
@@ -129,7 +137,28 @@ def _checked(ts: float, events: list[Event], rank: int | None) -> EventBatch:
     return EventBatch(ts, events, rank)
 
 
+def _check_depth(value: Any, number: int, field: str = "") -> None:
+    if _too_deep(value, MAX_DEPTH):
+        raise DecodeError(_TOO_DEEP, event=number, field=field)
+
+
+def _too_deep(value: Any, room: int) -> bool:
+    if isinstance(value, dict):
+        inner: list[Any] | tuple[Any, ...] = [*value, *value.values()]  # an array may be a key
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    else:
+        return False
+    return room == 0 or any(
+        _too_deep(item, room - 1) for item in inner if isinstance(item, (list, tuple, dict))
+    )
+
+
 def _check_stored(event: BlockStored, number: int) -> None:
+    if event.extra_keys is not None and any(event.extra_keys):
+        _check_depth(event.extra_keys, number, "extra_keys")
+    if event.lookahead_token_ids is not None:
+        _check_depth(event.lookahead_token_ids, number, "lookahead_token_ids")
     tokens, size = len(event.token_ids), event.block_size
     if not tokens:  # offload tiers name blocks without telling their tokens
         if size < 0:
@@ -170,6 +199,7 @@ def _decode_event(raw: Raw, number: int) -> Event:
     tag, fields = _split(value, number)
     model = _MODELS.get(tag)
     if model is None:
+        _check_depth(fields, number)
         return UnknownEvent(tag, fields)
     names = FIELDS[tag]
     known = {name: fields[name] for name in names if name in fields}
@@ -179,6 +209,7 @@ def _decode_event(raw: Raw, number: int) -> Event:
     except _FAULTS as error:
         raise _fault(error, number) from None
     unknown = {name: value for name, value in fields.items() if name not in known}
+    _check_depth(unknown, number)
     return msgspec.structs.replace(event, unknown=unknown) if unknown else event
 
 
@@ -186,9 +217,7 @@ def _split(value: Any, number: int) -> tuple[str, dict[str, Any]]:
     """Tag and named fields of an untyped event, from either form."""
     if isinstance(value, dict):
         tag = value.pop("type", None)
-        fields = {
-            name if isinstance(name, str) else repr(name): item for name, item in value.items()
-        }
+        fields = {_name(key, number): item for key, item in value.items()}
     elif isinstance(value, list):
         tag = value[0] if value else None
         names = FIELDS.get(tag, ()) if isinstance(tag, str) else ()
@@ -205,13 +234,22 @@ def _split(value: Any, number: int) -> tuple[str, dict[str, Any]]:
     return tag, fields
 
 
+def _name(key: Any, number: int) -> str:
+    if isinstance(key, str):
+        return key
+    _check_depth(key, number)
+    return repr(key)
+
+
 def _fault(error: Exception, number: int | None = None) -> DecodeError:
     """msgspec's complaint as ours: `reason - at $.path` taken apart."""
     if isinstance(error, RecursionError):
-        return DecodeError("nested too deeply", event=number)
+        return DecodeError(_TOO_DEEP, event=number)
     if isinstance(error, MemoryError):
         return DecodeError("a length beyond memory", event=number)
     reason, _, path = str(error).partition(" - at ")
     field = path.strip("`").removeprefix("$").removeprefix(".")
+    if number is None:
+        field = _BATCH_FIELDS.get(field, field)
     reason = reason[:1].lower() + reason[1:] or type(error).__name__
     return DecodeError(f"not a batch of KV events: {reason}", event=number, field=field)

@@ -13,9 +13,10 @@ from msgspec import Meta, Struct
 BlockHash: TypeAlias = int | bytes
 """An engine's name for a block: a 64-bit int (signed up to vLLM 0.10.1) or 16 or 32 bytes."""
 
-# `unknown` is ours, not the wire's: the wire may not fill it with anything but nothing. Decoding
-# is strict about it and about fields not named here; `kvctl.events.decode` gathers those itself.
-UnknownFields: TypeAlias = Annotated[dict[str, Any], Meta(max_length=0)] | None
+# `unknown` is ours, not the wire's: no map is both empty and not, so the wire cannot fill it.
+# Decoding is strict about it and about fields not named here; `kvctl.events.decode` gathers those
+# itself.
+UnknownFields: TypeAlias = Annotated[dict[str, Any], Meta(min_length=1, max_length=0)] | None
 
 
 class BlockStored(

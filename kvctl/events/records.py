@@ -6,7 +6,7 @@ take them. A stream is one (pod, DP rank).
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -63,6 +63,17 @@ class Gap(Struct, frozen=True, gc=False):
         """How many batches the gap spans."""
         return self.to_seq - self.from_seq + 1
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the time of receipt."""
+        return {
+            "pod": self.pod,
+            "rank": self.rank,
+            "from_seq": self.from_seq,
+            "to_seq": self.to_seq,
+            "recovered": self.recovered,
+            "reason": self.reason,
+        }
+
 
 class Restart(Struct, frozen=True, gc=False):
     """The stream began a new life: what the index holds for it is void.
@@ -75,6 +86,15 @@ class Restart(Struct, frozen=True, gc=False):
     rank: int
     last_seq: int | None
     reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the time of receipt."""
+        return {
+            "pod": self.pod,
+            "rank": self.rank,
+            "last_seq": self.last_seq,
+            "reason": self.reason,
+        }
 
 
 class Note(Struct, frozen=True, gc=False):

@@ -98,7 +98,7 @@ def wire_form(version: str) -> WireForm:
 
     Raises `UsageError` for text that is no version and for one older than any form.
     """
-    match = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version.strip())
+    match = re.fullmatch(r"v?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?", version.strip())
     if match is None:
         raise UsageError(
             f"{version!r} is not a vLLM version", remedy="give one like 0.18 or 0.32.0"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvctl.events import Gap, Record, Restart, Tally
+from kvctl.events import Record, Tally
 from kvctl.index import GPU, IndexSummary, MemoryIndex, PodMatch
 from kvctl.operate.until import Until
 from kvctl.router import Choice, choose_longest
@@ -51,8 +51,8 @@ class ReplayReport:
             "batches": self.tally.batches,
             "events": self.tally.events,
             "blocks_stored": self.tally.blocks_stored,
-            "gaps": [_gap(gap) for gap in self.tally.gaps],
-            "restarts": [_restart(restart) for restart in self.tally.restarts],
+            "gaps": [gap.to_dict() for gap in self.tally.gaps],
+            "restarts": [restart.to_dict() for restart in self.tally.restarts],
             "undecodable": self.tally.undecodable,
             "index": self.index.to_dict(),
             "warnings": list(self.warnings),
@@ -118,23 +118,3 @@ def findings(
                 f"{num_gpu_blocks - 1}: removes were lost, or --removals is set wrongly"
             )
     return found
-
-
-def _gap(gap: Gap) -> dict[str, Any]:
-    return {
-        "pod": gap.pod,
-        "rank": gap.rank,
-        "from_seq": gap.from_seq,
-        "to_seq": gap.to_seq,
-        "recovered": gap.recovered,
-        "reason": gap.reason,
-    }
-
-
-def _restart(restart: Restart) -> dict[str, Any]:
-    return {
-        "pod": restart.pod,
-        "rank": restart.rank,
-        "last_seq": restart.last_seq,
-        "reason": restart.reason,
-    }

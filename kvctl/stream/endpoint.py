@@ -23,7 +23,7 @@ from kvctl.events import (
 )
 from kvctl.stream.errors import StreamError
 from kvctl.stream.order import Sequencer
-from kvctl.stream.replay import MAX_MESSAGE, ReplayRequest
+from kvctl.stream.replay import MAX_MESSAGE, TRIES, ReplayRequest
 from kvctl.stream.source import ReplayState, StreamSource, StreamStatus, speaks_ipv6
 
 RECEIVE_HWM = 100_000
@@ -276,7 +276,9 @@ class Endpoint:
             return
         wanted = [stream.want for stream in self._streams.values() if stream.want is not None]
         if wanted:
-            self.request = ReplayRequest(self._context, self._replay, min(wanted), now)
+            # One that never answered is asked again, but not waited for long.
+            tries = 1 if self._replay_state == "silent" else TRIES
+            self.request = ReplayRequest(self._context, self._replay, min(wanted), now, tries)
 
     def _drain_replay(self, now: float, out: list[Record]) -> None:
         request = self.request
@@ -286,6 +288,8 @@ class Endpoint:
             return
         self.request = None
         self._replay_state = "ok" if request.whole else "silent" if request.silent else "incomplete"
+        if self._replay_state == "silent":
+            self._fault(f"no answer from the replay at {request.endpoint}", out)
         for fault in request.faults:
             self._fault(f"replay: {fault}", out)
         received = time.time_ns()

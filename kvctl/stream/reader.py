@@ -9,13 +9,14 @@ from collections.abc import Iterable
 
 import zmq
 
-from kvctl.events import Record
+from kvctl.events import Batch, Record, Undecodable
 from kvctl.stream.endpoint import Endpoint
 from kvctl.stream.source import StreamSource, StreamStatus
 
 MAX_QUEUED = 20_000
-"""Records waiting for the reader. Beyond, live batches stay with ZMQ: its high-water mark then
-drops, which is a gap like any other: noticed, and filled from the replay."""
+"""Records waiting for the reader, each 4 KiB of payload counting as one more. Beyond, live batches
+stay with ZMQ: its high-water mark then drops, which is a gap like any other: noticed, and filled
+from the replay."""
 
 _POLL_MS = 50
 
@@ -76,7 +77,7 @@ class StreamReader:
                 raise self._fault from None
             return []
         with self._lock:
-            self._queued -= len(records)
+            self._queued -= _weight(records)
         return records
 
     def stop(self) -> None:
@@ -152,10 +153,17 @@ class StreamReader:
 
     def _hand_over(self, records: list[Record]) -> None:
         if records:
-            self._queued += len(records)
+            self._queued += _weight(records)
             self._records.put(records)
 
     def _close(self) -> None:
         for endpoint in self._endpoints:
             endpoint.close()
         self._context.destroy(linger=0)
+
+
+def _weight(records: list[Record]) -> int:
+    return sum(
+        1 + (len(record.wire.payload) >> 12 if isinstance(record, (Batch, Undecodable)) else 0)
+        for record in records
+    )

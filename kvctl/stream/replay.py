@@ -30,7 +30,12 @@ class ReplayRequest:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, start: int, now: float
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        start: int,
+        now: float,
+        tries: int = TRIES,
     ) -> None:
         self.endpoint = endpoint
         self.answers: dict[int, tuple[bytes, bytes]] = {}
@@ -40,7 +45,7 @@ class ReplayRequest:
         self.faults: list[str] = []
         self._context = context
         self._start = start
-        self._tries_left = TRIES
+        self._tries = self._tries_left = tries
         self.socket = self._ask(start, now)
 
     def _ask(self, start: int, now: float) -> zmq.Socket[bytes]:
@@ -87,7 +92,7 @@ class ReplayRequest:
         if self._ended and hole is None:
             self._finish(whole=True)
             return
-        self._tries_left = TRIES if self._progress else self._tries_left - 1
+        self._tries_left = self._tries if self._progress else self._tries_left - 1
         if self._tries_left <= 0:
             self._finish(whole=False)
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import hypothesis.strategies as st
 import msgpack
+
+WireEvent: TypeAlias = dict[str, Any]
+"""An event as a plain dict, its tag under `type`."""
 
 STORED_5 = ["block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id"]
 STORED_6 = [*STORED_5, "medium"]
@@ -48,21 +51,54 @@ VERSIONS: dict[str, tuple[bool, list[str], list[str], int]] = {
     "0.32": (True, STORED_14, REMOVED_5, 3),
     "0.33": (True, STORED_15, REMOVED_5, 3),
 }
+ARRAY_LENGTHS = {"0.9.1": 6, "0.10.2": 7, "0.14": 8, "0.17": 9, "0.20": 10, "0.22": 12}
+"""Elements of a `BlockStored` array with its tag, as the contracts count them."""
+
+# What a map says even when it is null: vLLM's structs give these fields no default (seen in the
+# recordings of 0.32).
+NEVER_OMITTED = {"BlockStored": STORED_7, "BlockRemoved": REMOVED_2, "AllBlocksCleared": []}
 
 
-def packed(version: str, ts: float, events: list[dict[str, Any]], rank: int) -> bytes:
-    """A batch as that version sends it. Events are dicts with their tag under `type`."""
-    is_map, stored, removed, elements = VERSIONS[version]
-    wire: list[Any] = []
-    for event in events:
-        tag = event["type"]
-        names = {"BlockStored": stored, "BlockRemoved": removed}.get(tag, [])
-        if is_map:
-            wire.append({"type": tag} | {n: event[n] for n in names if event.get(n) is not None})
-        else:
-            wire.append([tag, *(event.get(name) for name in names)])
-    return msgpack.packb([ts, wire, rank][:elements])
+def field_names(version: str, tag: str) -> list[str]:
+    """What that version sends of an event of this type, in order."""
+    _is_map, stored, removed, _elements = VERSIONS[version]
+    return {"BlockStored": stored, "BlockRemoved": removed, "AllBlocksCleared": []}[tag]
 
+
+def wire_object(version: str, event: WireEvent) -> list[Any] | WireEvent:
+    """An event as the plain object that version packs."""
+    tag = event["type"]
+    names = field_names(version, tag)
+    if not VERSIONS[version][0]:
+        return [tag, *(event.get(name) for name in names)]
+    kept = NEVER_OMITTED[tag]
+    sent = {name: event.get(name) for name in names}
+    return {"type": tag} | {n: v for n, v in sent.items() if v is not None or n in kept}
+
+
+def packed(version: str, ts: float, events: list[WireEvent], rank: int) -> bytes:
+    """A batch as that version sends it."""
+    batch = [ts, [wire_object(version, event) for event in events], rank]
+    return msgpack.packb(batch[: VERSIONS[version][3]])
+
+
+def store(**changed: Any) -> WireEvent:
+    """A valid store of two blocks of two tokens, with some fields set otherwise."""
+    fields = {
+        "type": "BlockStored",
+        "block_hashes": [1, 2],
+        "parent_block_hash": None,
+        "token_ids": [1, 2, 3, 4],
+        "block_size": 2,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+    }
+    return fields | changed
+
+
+REMOVE: WireEvent = {"type": "BlockRemoved", "block_hashes": [1], "medium": "GPU"}
+CLEAR: WireEvent = {"type": "AllBlocksCleared"}
 
 INT_HASHES = st.integers(-(2**63), 2**64 - 1)
 BYTE_HASHES = st.binary(min_size=32, max_size=32) | st.binary(min_size=16, max_size=16)
@@ -74,7 +110,7 @@ EXTRAS = st.none() | st.lists(
 
 
 @st.composite
-def stored_events(draw: st.DrawFn) -> dict[str, Any]:
+def stored_events(draw: st.DrawFn) -> WireEvent:
     """A valid store: hashes for all of its blocks, for the last of them, or without tokens."""
     size = draw(st.integers(1, 8))
     blocks = draw(st.integers(1, 4))
@@ -112,6 +148,7 @@ REMOVED_EVENTS = st.fixed_dictionaries(
         "ownership": MAYBE_NAMES,
     }
 )
-CLEARED_EVENTS = st.just({"type": "AllBlocksCleared"})
-EVENTS = st.lists(stored_events() | REMOVED_EVENTS | CLEARED_EVENTS, max_size=5)
+EVENTS = st.lists(stored_events() | REMOVED_EVENTS | st.just(CLEAR), max_size=5)
 TIMES = st.floats(0, 4e9, allow_nan=False)
+RANKS = st.integers(0, 7)
+ANY_VERSION = st.sampled_from(sorted(VERSIONS))
