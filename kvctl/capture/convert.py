@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvctl.capture.reader import open_capture
-from kvctl.capture.writer import CaptureWriter
+from kvctl.capture.copying import copying
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,10 @@ class ConvertSummary:
 def convert(source: str | Path, target: str | Path, *, force: bool = False) -> ConvertSummary:
     """Write every record of ``source`` to ``target``, whose name chooses the form.
 
-    Raises `CaptureError`; what could be read is written first.
+    The header stays too, but for JSON lines, which have none. Raises `CaptureError`; what could
+    be read is written first.
     """
-    with (
-        open_capture(source) as reader,
-        CaptureWriter(target, pods=reader.header.pods, force=force) as writer,
-    ):
+    with copying(source, target, force=force) as (reader, writer):
         for record in reader:
             writer.write(record)
-        return ConvertSummary(writer.records, tuple(reader.warnings))
+    return ConvertSummary(writer.records, tuple(reader.warnings))

@@ -7,6 +7,7 @@ be joined: a header may come again.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import msgpack
 from kvctl import __version__
 from kvctl.capture.errors import CaptureError
 from kvctl.events import MAX_PAYLOAD, Batch, Gap, Note, Record, Restart, Undecodable, WireBatch
+from kvctl.events.frames import MAX_SEQ
 
 FORMAT = "kvcap"
 VERSION = 1
@@ -27,15 +29,26 @@ Stored: TypeAlias = WireBatch | Gap | Restart | Note
 MAX_RECORD = MAX_PAYLOAD + 1024 * 1024
 """Largest record that is read, in bytes: a larger one is damage."""
 
-# How every record begins: an array of 6 or 5, then recv_ns, always a uint64 since 2^32 ns is 1970.
-BATCH_HEAD = b"\x96\xcf"
-MARK_HEAD = b"\x95\xcf"
-HEADER_KEY = b"\xa6format"
+# How every record begins: an array of 6 or 5, then recv_ns, written as a uint64 whatever its size.
+_UINT64 = b"\xcf"
+BATCH_HEAD = b"\x96" + _UINT64
+MARK_HEAD = b"\x95" + _UINT64
+_HEADER_KEY = b"\xa6format"
+_POD_AT = 10
+
+BEGINNING = re.compile(
+    rb"[\x95\x96]\xcf.{8}[\xa0-\xbf\xd9-\xdb]|[\x80-\x8f]" + _HEADER_KEY, re.DOTALL
+)
+"""Pattern of how a record (array, time, then the pod's string) and a header begin."""
+LOOK_AHEAD = _POD_AT + 1
+"""Bytes that the pattern takes at most."""
+SIGNATURE = _HEADER_KEY + b"\xa5" + FORMAT.encode()
+"""What stands in a file from its second byte on."""
 
 
 @dataclass(frozen=True)
 class CaptureHeader:
-    """What a file says of itself. ``created`` is seconds since the epoch.
+    """What a file says of itself. ``created`` is seconds since the epoch, None if not known.
 
     ``pods`` maps each pod's name to what was known of its endpoints.
     """
@@ -64,23 +77,24 @@ def pack_header(header: CaptureHeader) -> bytes:
     )
 
 
+def stored(record: Record | WireBatch) -> Stored:
+    """What a capture keeps of a record: of a decoded batch, the message it came in."""
+    return record.wire if isinstance(record, (Batch, Undecodable)) else record
+
+
 def pack_record(record: Record | WireBatch) -> bytes:
-    """A record as it stands in the file; of a decoded batch, the message it came in."""
-    if isinstance(record, (Batch, Undecodable)):
-        record = record.wire
+    """A record as it stands in the file."""
+    record = stored(record)
+    rest: tuple[Any, ...]
     if isinstance(record, WireBatch):
-        return _pack(
-            [
-                record.recv_ns,
-                record.pod,
-                record.rank,
-                _topic(record.topic),
-                record.seq,
-                record.payload,
-            ]
-        )
-    kind, fields = mark_fields(record)
-    return _pack([record.recv_ns, record.pod, record.rank, kind, fields])
+        head = BATCH_HEAD
+        rest = (record.pod, record.rank, _topic(record.topic), record.seq, record.payload)
+    else:
+        head = MARK_HEAD
+        rest = (record.pod, record.rank, *mark_fields(record))
+    # The head and the time by hand, the others without the head of their own array: msgpack
+    # would write a small time in fewer bytes, and readers look for the uint64.
+    return head + record.recv_ns.to_bytes(8, "big") + _pack(rest)[1:]
 
 
 def mark_fields(mark: Gap | Restart | Note) -> tuple[str, dict[str, Any]]:
@@ -132,16 +146,17 @@ def read_header(value: Any) -> CaptureHeader | None:
     made_by = made_by if isinstance(made_by, str) else ""
     if version > VERSION:
         by = f", written by kvctl {made_by}" if made_by else ""
+        needed = f"kvctl {made_by} or newer" if made_by else "a newer kvctl"
         raise CaptureError(
             f"a capture of format version {version}{by}; this kvctl reads up to {VERSION}",
-            remedy="install a newer kvctl",
+            remedy=f"install {needed}",
         )
     pods = value.get("pods")
     return CaptureHeader(
         float(created) if isinstance(created, (int, float)) else None,
         made_by,
         version,
-        pods if isinstance(pods, dict) else {},
+        pods if isinstance(pods, dict) and all(isinstance(name, str) for name in pods) else {},
     )
 
 
@@ -157,23 +172,45 @@ def read_record(value: Any) -> Stored | None:
         return make_mark(recv_ns, pod, rank, kind, value[4]) if isinstance(kind, str) else None
     topic, seq, payload = value[3:]
     if isinstance(topic, str):
-        topic = topic.encode("utf-8", "surrogateescape")
-    if rank is None or not isinstance(topic, bytes) or not is_count(seq):
+        topic = topic.encode("utf-8", "surrogatepass")
+    if rank is None or not isinstance(topic, bytes) or not is_count(seq) or seq > MAX_SEQ:
         return None
     return WireBatch(recv_ns, pod, rank, topic, seq, payload) if type(payload) is bytes else None
 
 
-def may_begin(data: bytes | bytearray, at: int) -> bool:
-    """Whether a record or a header could begin there, as far as its first bytes tell."""
-    head = bytes(data[at : at + 2])
-    if head in (BATCH_HEAD, MARK_HEAD) or (len(head) < 2 and head in (b"", b"\x96", b"\x95")):
-        return True
-    return _header_may_begin(data, at)
+def may_begin(start: bytes) -> bool:
+    """Whether a record or a header could begin with these bytes, or with what there is of them.
+
+    Nothing at all may stand at the end of a file.
+    """
+    if len(start) >= LOOK_AHEAD:
+        return BEGINNING.match(start) is not None
+    if not start or start[0] & 0xF0 == 0x80:
+        return _HEADER_KEY.startswith(start[1 : 1 + len(_HEADER_KEY)])
+    return BATCH_HEAD.startswith(start[:2]) or MARK_HEAD.startswith(start[:2])
 
 
-def _header_may_begin(data: bytes | bytearray, at: int) -> bool:
-    start = bytes(data[at : at + 1 + len(HEADER_KEY)])
-    return bool(start) and start[0] & 0xF0 == 0x80 and HEADER_KEY.startswith(start[1:])
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether it is an int that 64 bits hold, and not negative."""
+    return type(value) is int and 0 <= value < 2**64
+
+
+def unpacker() -> msgpack.Unpacker:
+    """Unpacks what this module packs; lengths that no record has are refused.
+
+    Strings may hold lone surrogates, which the names of files and of JSON can.
+    """
+    return msgpack.Unpacker(
+        raw=False,
+        strict_map_key=False,
+        unicode_errors="surrogatepass",
+        max_buffer_size=4 * MAX_RECORD,
+        max_array_len=65536,
+        max_map_len=65536,
+        max_str_len=MAX_PAYLOAD,
+        max_bin_len=MAX_PAYLOAD,
+        max_ext_len=1024,
+    )
 
 
 def _topic(topic: bytes) -> str | bytes:
@@ -183,11 +220,6 @@ def _topic(topic: bytes) -> str | bytes:
         return topic
 
 
-def is_count(value: Any) -> TypeGuard[int]:
-    """Whether it is an int that 64 bits hold, and not negative."""
-    return type(value) is int and 0 <= value < 2**64
-
-
 def _pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
+    packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogatepass")
     return packed

@@ -2,183 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgpack
 
 from kvctl.capture.format import (
-    BATCH_HEAD,
-    HEADER_KEY,
-    MARK_HEAD,
+    BEGINNING,
+    LOOK_AHEAD,
     MAX_RECORD,
     CaptureHeader,
     Stored,
     may_begin,
     read_header,
     read_record,
+    unpacker,
 )
+from kvctl.capture.window import Window
+from kvctl.events import DecodeError, WireBatch, decode_batch
 
 _CHUNK = 1024 * 1024
-# Bytes that must lie behind a record before it can be told whether another begins there.
-_LOOK_AHEAD = 16
-_FIRST_TRY = 64 * 1024
+# Most of what looks like a record in the middle of damage is none, and a short look tells.
+_FIRST_LOOK = 1024
 _FAULTS = (msgpack.UnpackException, ValueError, TypeError, RecursionError)
 
 
-class _Parsed(NamedTuple):
-    """An object found in the window: ``record`` None if it is none of ours."""
+class _Found(NamedTuple):
+    """An object of the file: ``record`` None if it is none of ours, ``end`` where it ends."""
 
     record: CaptureHeader | Stored | None
     end: int
 
 
 class Frames:
-    """Reads records off ``read`` (n -> bytes, empty at the end), a window of the file at a time.
+    """Reads records off ``read`` (n -> bytes, empty at the end).
 
-    ``warn`` hears of damage. ``position`` counts the bytes dealt with.
+    ``warn`` hears of damage. ``position`` is the byte up to which all is dealt with; ``cut``,
+    once at the end, how many bytes stand there that begin a record and are no whole one.
     """
 
     def __init__(self, read: Callable[[int], bytes], warn: Callable[[str], None]) -> None:
-        self._read = read
+        self._window = Window(read)
         self._warn = warn
-        self._window = b""
-        self._ended = False
+        self._lost = False
         self.position = 0
+        self.cut = 0
 
     def __iter__(self) -> Iterator[CaptureHeader | Stored]:
-        while True:
+        while self._window.reaches(self.position) and not self._lost:
             yield from self._whole_records()
-            if self._more():
-                continue
-            if not self._window:
-                return
-            damaged = yield from self._past_damage()
-            if not damaged:
-                return
+            if self._window.reaches(self.position):
+                yield from self._past_damage()
 
     def _whole_records(self) -> Iterator[CaptureHeader | Stored]:
-        """Records in the window up to its end or to the first damage."""
-        unpacker = _unpacker()
-        unpacker.feed(self._window)
-        done = 0
-        try:
-            while True:
-                value = unpacker.unpack()
-                end = unpacker.tell()
-                record = _known(value)
-                if record is None or not self._settled(end):
-                    break
-                yield record
-                done = end
-        except _FAULTS:
-            pass
-        finally:
-            self._drop(done)
+        """The records up to the first that is damaged, cut, or followed by damage."""
+        begin = fed = self.position
+        objects = unpacker()
+        while True:
+            try:
+                value = objects.unpack()
+            except msgpack.OutOfData:
+                self._window.forget(self.position)
+                piece = self._window.some(fed, _CHUNK)
+                if not piece or fed - self.position > MAX_RECORD:
+                    return
+                objects.feed(piece)
+                fed += len(piece)
+                continue
+            except _FAULTS:
+                return
+            end = begin + objects.tell()
+            record = _known(value)
+            if record is None or end - self.position > MAX_RECORD or not self._may_begin(end):
+                return
+            self.position = end
+            yield record
 
-    def _settled(self, end: int) -> bool:
-        """Whether what lies behind is known to be a record, or the end of the file."""
-        if end + _LOOK_AHEAD > len(self._window) and not self._ended:
-            return False
-        return may_begin(self._window, end)
-
-    def _past_damage(self) -> Generator[CaptureHeader | Stored, None, bool]:
-        """At the end of the file, or in front of damage: go on behind it, if anything is there.
-
-        Yields a good record that stands right before the damage. Returns whether to go on.
-        """
-        first = _parse(self._window, 0)
-        good = first is not None and first.record is not None
-        if first is not None and good:
-            # Its own length may be what is damaged: then it swallowed records that are whole.
-            inside = self._find(1, first.end)
-            if inside is None:
-                assert first.record is not None
-                yield first.record
-                self._drop(first.end)
-                if not self._window:
-                    return False
-                inside = self._find(0)
+    def _past_damage(self) -> Iterator[CaptureHeader | Stored]:
+        """Give out the record in front of the damage, if that one is whole, and go behind it."""
+        found = self._parse(self.position)
+        after = None
+        if found is not None and found.record is not None:
+            # Its own length may be what is damaged: then it swallowed records that are whole,
+            # and their bytes are at its payload's end, where a batch has nothing.
+            if not _decodes(found.record):
+                after = self._find(self.position + 1, found.end)
+            if after is None:
+                self.position = found.end
+                yield found.record
+        if after is None:
+            after = self._find(self.position + 1)
+        if after is not None:
+            self._warn(f"damage at byte {self.position}: {after - self.position} bytes skipped")
+            self.position = after
+            return
+        self._lost = True
+        left = self._window.end - self.position
+        if found is None:
+            self.cut = left
         else:
-            inside = self._find(1)
-        if inside is None:
-            self._warn(self._rest(damaged=good or first is not None))
-            self.position += len(self._window)
-            self._window = b""
-            return False
-        self._warn(f"damage at byte {self.position}: {inside} bytes skipped")
-        self._drop(inside)
-        return True
-
-    def _rest(self, *, damaged: bool) -> str:
-        what = "damaged" if damaged else "cut off"
-        return f"{what} at byte {self.position}: {len(self._window)} bytes left unread"
+            self._warn(f"damaged at byte {self.position}: {left} bytes left unread")
 
     def _find(self, start: int, stop: int | None = None) -> int | None:
-        """Where the next whole record begins that another record, or the end, follows."""
-        window = self._window
-        stop = len(window) if stop is None else stop
-        at = start
+        """Where the next whole record begins.
+
+        Before a ``stop`` we are inside of what may be a good record: there it takes another
+        record, or the end of the file, behind the one that is found.
+        """
         while True:
-            begins = self._candidates(at, stop)
-            if not begins:
+            at = self._window.search(BEGINNING, LOOK_AHEAD, start, stop)
+            if at is None:
                 return None
-            at = min(begins)
-            parsed = _parse(window, at)
-            if parsed is not None and parsed.record is not None and may_begin(window, parsed.end):
+            found = self._parse(at)
+            start = at + 1
+            if found is None or found.record is None:
+                continue
+            if stop is None or self._may_begin(found.end):
                 return at
-            at += 1
 
-    def _candidates(self, start: int, stop: int) -> list[int]:
-        """Where in the window a batch, a mark and a header may begin next."""
-        window = self._window
-        begins = [window.find(head, start, stop) for head in (BATCH_HEAD, MARK_HEAD)]
-        key = window.find(HEADER_KEY, start + 1, stop + len(HEADER_KEY))
-        return [at for at in (*begins, key - 1) if at >= start]
+    def _parse(self, at: int) -> _Found | None:
+        """The object that begins there, None where the file ends before it does."""
+        objects = unpacker()
+        fed, most = at, _FIRST_LOOK
+        while piece := self._window.some(fed, most):
+            objects.feed(piece)
+            fed += len(piece)
+            most = min(2 * most, _CHUNK)
+            try:
+                value = objects.unpack()
+            except msgpack.OutOfData:
+                if fed - at > MAX_RECORD:
+                    return _Found(None, at)
+                continue
+            except _FAULTS:
+                return _Found(None, at)
+            length = objects.tell()
+            return _Found(_known(value) if length <= MAX_RECORD else None, at + length)
+        return None
 
-    def _more(self) -> bool:
-        """Read on while the window holds no more than one record could; False at the end."""
-        if self._ended or len(self._window) > MAX_RECORD:
-            return False
-        data = self._read(max(_CHUNK, len(self._window)))
-        self._ended = not data
-        self._window += data
-        return True
-
-    def _drop(self, count: int) -> None:
-        self._window = self._window[count:]
-        self.position += count
-
-
-def _parse(window: bytes, at: int) -> _Parsed | None:
-    """The msgpack object that begins there, None where none is whole."""
-    for size in (_FIRST_TRY, MAX_RECORD):
-        unpacker = _unpacker()
-        unpacker.feed(window[at : at + size])
-        try:
-            value = unpacker.unpack()
-        except msgpack.OutOfData:
-            continue
-        except _FAULTS:
-            return None
-        return _Parsed(_known(value), at + unpacker.tell())
-    return None
+    def _may_begin(self, place: int) -> bool:
+        return may_begin(self._window.all(place, LOOK_AHEAD))
 
 
 def _known(value: Any) -> CaptureHeader | Stored | None:
     return read_header(value) if isinstance(value, dict) else read_record(value)
 
 
-def _unpacker() -> msgpack.Unpacker:
-    # Limits on what a damaged length may make it reserve: a record is an array of six.
-    return msgpack.Unpacker(
-        raw=False,
-        strict_map_key=False,
-        unicode_errors="surrogateescape",
-        max_buffer_size=4 * MAX_RECORD,
-        max_array_len=65536,
-        max_map_len=65536,
-        max_str_len=1024 * 1024,
-        max_bin_len=MAX_RECORD,
-        max_ext_len=1024,
-    )
+def _decodes(record: CaptureHeader | Stored) -> bool:
+    if not isinstance(record, WireBatch):
+        return False
+    try:
+        decode_batch(record.payload)
+    except DecodeError:
+        return False
+    return True

@@ -1,33 +1,38 @@
-"""zstd data as a plain stream, that ends with a warning where the file is cut or damaged."""
+"""zstd data as a plain stream that ends where the file is cut or damaged.
+
+The data is inflated block by block: what stands in front of the block that is cut or damaged is
+whole, and nothing of it is lost (RFC 8878, 3.1.1, for frames, blocks and their sizes).
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 import zstandard
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
-# Small, since a hostile file may inflate each byte to tens of kilobytes.
-_CHUNK = 4096
-_MAX_WINDOW = 2**27
+_SHORTEST_HEADER = 5
+_BLOCK_HEADER = 3
+_RUN_LENGTH = 1
+_CHECKSUM = 4
 
 
 class Inflated(io.RawIOBase):
     """The contents of ``file``, which may hold several frames one behind the other.
 
-    ``torn`` once the end is reached in the middle of a frame, or at damage.
+    ``fault`` is empty as long as all is well; then a sentence on the cut or the damage.
     """
 
-    def __init__(self, file: io.BufferedReader, warn: Callable[[str], None]) -> None:
-        self.torn = False
+    def __init__(self, file: BinaryIO) -> None:
+        self.fault = ""
         self._file = file
-        self._warn = warn
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        self._place = 0
+        self._decompressor = zstandard.ZstdDecompressor()
         self._frame: Any = None
-        self._pending = memoryview(b"")
+        self._has_checksum = False
+        self._contents = memoryview(b"")
 
     def readable(self) -> bool:
         """Always."""
@@ -36,36 +41,61 @@ class Inflated(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer with what comes next; 0 at the end."""
         view = memoryview(buffer).cast("B")
-        while not self._pending:
-            if self.torn or not self._advance():
+        while not self._contents:
+            if self.fault or not self._advance():
                 return 0
-        count = min(len(view), len(self._pending))
-        view[:count] = self._pending[:count]
-        self._pending = self._pending[count:]
+        count = min(len(view), len(self._contents))
+        view[:count] = self._contents[:count]
+        self._contents = self._contents[count:]
         return count
 
     def _advance(self) -> bool:
-        """Inflate the next chunk; False at the end."""
-        data = self._file.read1(_CHUNK)
-        if not data:
-            if self._frame is not None:
-                self._tear("cut off")
+        """Inflate the next part; False at the end."""
+        begins = self._frame is None
+        part, whole = self._frame_header() if begins else self._block()
+        if begins and not part:
             return False
-        out = []
-        while data:
-            if self._frame is None:
+        if not whole:
+            self._stop("cut off", part)
+            return False
+        try:
+            if begins:
+                self._has_checksum = zstandard.get_frame_parameters(part).has_checksum
                 self._frame = self._decompressor.decompressobj()
-            try:
-                out.append(self._frame.decompress(data))
-            except zstandard.ZstdError:
-                self._tear("damaged")
-                break
-            data = b""
-            if self._frame.eof:
-                data, self._frame = self._frame.unused_data, None
-        self._pending = memoryview(b"".join(out))
+            contents = self._frame.decompress(part)
+        except zstandard.ZstdError as error:
+            self._stop(f"damaged ({str(error).rpartition(': ')[2]})", part)
+            return False
+        if self._frame.eof:
+            self._frame = None
+        self._place += len(part)
+        self._contents = memoryview(contents)
         return True
 
-    def _tear(self, how: str) -> None:
-        self.torn = True
-        self._warn(f"the compressed data is {how} at byte {self._file.tell()}; the rest is unread")
+    def _frame_header(self) -> tuple[bytes, bool]:
+        """The next frame's header, and whether that is all of it; empty at the end."""
+        start = self._file.read(_SHORTEST_HEADER)
+        if len(start) < _SHORTEST_HEADER:
+            return start, False
+        rest = zstandard.frame_header_size(start) - _SHORTEST_HEADER
+        header = start + self._file.read(rest)
+        return header, len(header) == len(start) + rest
+
+    def _block(self) -> tuple[bytes, bool]:
+        """The next block, with the frame's checksum behind the last, and whether it is whole."""
+        start = self._file.read(_BLOCK_HEADER)
+        if len(start) < _BLOCK_HEADER:
+            return start, False
+        told = int.from_bytes(start, "little")
+        is_last, kind, size = told & 1, told >> 1 & 3, told >> 3
+        size = 1 if kind == _RUN_LENGTH else size
+        if is_last and self._has_checksum:
+            size += _CHECKSUM
+        block = start + self._file.read(size)
+        return block, len(block) == len(start) + size
+
+    def _stop(self, how: str, part: bytes) -> None:
+        left = len(part)
+        while more := self._file.read(1024 * 1024):
+            left += len(more)
+        self.fault = f"the compressed data is {how} at byte {self._place}: {left} bytes left unread"

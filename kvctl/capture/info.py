@@ -11,20 +11,23 @@ from kvctl.capture.reader import open_capture
 from kvctl.events import Gap, Note, Restart, Tally, WireBatch, decode_record
 
 
-@dataclass
+@dataclass(frozen=True)
 class StreamInfo:
-    """One (pod, DP rank): its batches and their seqs, in order of the file."""
+    """One (pod, DP rank): its batches and their seqs, in the order of the file.
+
+    ``seq_jumps`` counts seqs passed over without a mark that tells of them, ``seq_returns`` the
+    times the seq went back without a mark of a restart: the gaps and restarts of a recording
+    that has no marks.
+    """
 
     pod: str
     rank: int
-    batches: int = 0
-    topics: set[str] = field(default_factory=set)
-    first_seq: int | None = None
-    last_seq: int | None = None
-    seq_jumps: int = 0
-    """Seqs passed over without a mark that tells of them."""
-    seq_returns: int = 0
-    """Times the seq went back without a mark of a restart."""
+    batches: int
+    topics: frozenset[str]
+    first_seq: int
+    last_seq: int
+    seq_jumps: int
+    seq_returns: int
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -77,58 +80,77 @@ class CaptureInfo:
 
 def capture_info(source: str | Path) -> CaptureInfo:
     """Read a capture to its end and count. Raises `CaptureError` for what is none."""
-    streams: dict[tuple[str, int], StreamInfo] = {}
+    streams: dict[tuple[str, int], _Stream] = {}
     tally = Tally()
     notes = 0
-    first: int | None = None
-    last: int | None = None
+    first = last = None
     with open_capture(source) as reader:
         for record in reader:
+            if isinstance(record, Note):
+                notes += 1
+                continue
+            key = record.pod, record.rank
             if isinstance(record, WireBatch):
-                stream = streams.setdefault(
-                    (record.pod, record.rank), StreamInfo(record.pod, record.rank)
-                )
-                _count_batch(stream, record)
+                streams.setdefault(key, _Stream()).add(record)
                 tally.add(decode_record(record))
                 first = record.recv_ns if first is None else min(first, record.recv_ns)
                 last = record.recv_ns if last is None else max(last, record.recv_ns)
-            elif isinstance(record, Note):
-                notes += 1
             else:
                 tally.add(record)
-                _mark(streams, record)
+                if key in streams:
+                    streams[key].mark(record)
         return CaptureInfo(
             reader.source,
             reader.header,
             reader.size,
             None if first is None else first / 1e9,
             None if last is None else last / 1e9,
-            tuple(streams[key] for key in sorted(streams)),
+            tuple(streams[key].info(*key) for key in sorted(streams)),
             tally,
             notes,
             tuple(reader.warnings),
         )
 
 
-def _count_batch(stream: StreamInfo, wire: WireBatch) -> None:
-    stream.batches += 1
-    stream.topics.add(wire.topic.decode(errors="backslashreplace"))
-    if stream.first_seq is None:
-        stream.first_seq = wire.seq
-    if stream.last_seq is not None:
-        if wire.seq <= stream.last_seq:
-            stream.seq_returns += 1
-        else:
-            stream.seq_jumps += wire.seq - stream.last_seq - 1
-    stream.last_seq = wire.seq
+@dataclass(slots=True)
+class _Stream:
+    """Counts of one stream while it is read; ``reached`` is the seq up to which all is told."""
 
+    batches: int = 0
+    topics: set[str] = field(default_factory=set)
+    first_seq: int = 0
+    last_seq: int = 0
+    reached: int | None = None
+    jumps: int = 0
+    returns: int = 0
 
-def _mark(streams: dict[tuple[str, int], StreamInfo], mark: Gap | Restart) -> None:
-    """What a mark tells of is no jump or return found out besides."""
-    stream = streams.get((mark.pod, mark.rank))
-    if stream is None:
-        return
-    if isinstance(mark, Restart):
-        stream.last_seq = None
-    elif not mark.recovered and stream.last_seq is not None:
-        stream.last_seq = max(stream.last_seq, mark.to_seq)
+    def add(self, wire: WireBatch) -> None:
+        if not self.batches:
+            self.first_seq = wire.seq
+        self.batches += 1
+        self.topics.add(wire.topic.decode(errors="backslashreplace"))
+        if self.reached is not None:
+            if wire.seq <= self.reached:
+                self.returns += 1
+            else:
+                self.jumps += wire.seq - self.reached - 1
+        self.last_seq = self.reached = wire.seq
+
+    def mark(self, mark: Gap | Restart) -> None:
+        """What a mark tells of is no jump or return found out besides."""
+        if isinstance(mark, Restart):
+            self.reached = None
+        elif not mark.recovered and self.reached is not None:
+            self.reached = max(self.reached, mark.to_seq)
+
+    def info(self, pod: str, rank: int) -> StreamInfo:
+        return StreamInfo(
+            pod,
+            rank,
+            self.batches,
+            frozenset(self.topics),
+            self.first_seq,
+            self.last_seq,
+            self.jumps,
+            self.returns,
+        )

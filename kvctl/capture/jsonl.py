@@ -13,12 +13,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from kvctl.capture.format import MAX_RECORD, Stored, is_count, make_mark, mark_fields
+from kvctl.capture.format import MAX_RECORD, Stored, is_count, make_mark, mark_fields, stored
 from kvctl.events import (
-    Batch,
     DecodeError,
     Record,
-    Undecodable,
     WireBatch,
     decode_record,
     encode_seq,
@@ -26,6 +24,8 @@ from kvctl.events import (
 )
 
 _LONGEST_LINE = 2 * MAX_RECORD
+# A file that begins with so many lines that are none of ours is something else.
+_BAD_LINES_AT_START = 100
 
 
 class BadLineError(ValueError):
@@ -34,8 +34,7 @@ class BadLineError(ValueError):
 
 def pack_line(record: Record | WireBatch) -> bytes:
     """A record as a line."""
-    if isinstance(record, (Batch, Undecodable)):
-        record = record.wire
+    record = stored(record)
     common = {
         "recv_ts": record.recv_ns / 1e9,
         "recv_ns": record.recv_ns,
@@ -52,24 +51,40 @@ def pack_line(record: Record | WireBatch) -> bytes:
 
 
 def read_lines(file: BinaryIO, warn: Callable[[str], None]) -> Iterator[Stored]:
-    """The records of a file of lines; a bad line is warned of and skipped."""
-    number = 0
+    """The records of a file of lines; a bad line is warned of and skipped.
+
+    Ends early where the first hundred lines are all bad: then this is no capture.
+    """
+    number = bad = 0
+    known = False
     while line := file.readline(_LONGEST_LINE):
         number += 1
-        if not line.strip():
-            continue
         try:
             record = parse_line(line)
         except BadLineError as error:
-            cut = "" if line.endswith(b"\n") else f", cut off with {len(line)} bytes left"
-            warn(f"line {number}: {error}{cut}")
+            reason = str(error)
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                reason = "longer than any record"
+                _skip_line(file)
+            elif not line.endswith(b"\n"):
+                reason = f"{reason}, cut off with {len(line)} bytes left"
+            warn(f"line {number}: {reason}")
+            bad += 1
+            if not known and bad == _BAD_LINES_AT_START:
+                return
             continue
         if record is not None:
+            known = True
             yield record
 
 
 def parse_line(line: bytes) -> Stored | None:
-    """The record of one line, None for a replay's end marker. Raises `BadLineError`."""
+    """The record of one line, None for a blank one and for a replay's end marker.
+
+    Raises `BadLineError`.
+    """
+    if not line.strip():
+        return None
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -97,6 +112,11 @@ def parse_line(line: bytes) -> Stored | None:
     topic, seq, payload = parsed
     wire = WireBatch(recv_ns, pod, rank or 0, topic, seq, payload)
     return wire if rank is not None else decode_record(wire, rank_from_payload=True).wire
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (part := file.readline(_LONGEST_LINE)) and not part.endswith(b"\n"):
+        pass
 
 
 def _recv_ns(value: dict[str, Any]) -> int | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import datetime
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kvctl.capture.format import Stored
+from kvctl.capture.copying import copying
+from kvctl.capture.format import CaptureHeader, Stored
 from kvctl.capture.pseudonyms import Pseudonyms
-from kvctl.capture.reader import open_capture
-from kvctl.capture.writer import CaptureWriter
-from kvctl.events import DecodeError, Gap, Note, Restart, WireBatch, decode_batch
+from kvctl.events import DecodeError, Note, WireBatch, decode_batch
 from kvctl.events.wire import FIELDS
 
 # Fields that say nothing of what was asked or by whom, and that a reader needs as they are.
@@ -28,6 +29,12 @@ _KEPT = frozenset(
     }
 )
 _TOPIC_KIND = "kv"
+# What stands behind a batch's rank, typed decoding has not looked at: it may be no UTF-8, have
+# keys that cannot be keys, or be nested deeper than can be walked.
+_ODD = (ValueError, TypeError, RecursionError)
+# Reasons are kvctl's own phrases, without a name in them; what looks otherwise is left out.
+_PHRASE = re.compile(r"[a-z0-9 ]*")
+_LEFT_OUT = "redacted"
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,14 @@ def redact(
     """Write ``source`` with tokens, block hashes and names replaced, one to one.
 
     The form of every event stays, and so do times, seqs, sizes and media. A payload that cannot
-    be decoded is left empty. Raises `CaptureError`.
+    be decoded is left empty, and the text of notes is left out. What kvctl does not know is
+    replaced too, but for the types of events. Raises `CaptureError`.
     """
     redactor = _Redactor(Pseudonyms(key))
-    with open_capture(source) as reader, CaptureWriter(target, force=force) as writer:
+    with copying(source, target, force=force, header=redactor.header) as (reader, writer):
         for record in reader:
             writer.write(redactor.record(record))
-        return RedactSummary(writer.records, redactor.undecodable, tuple(reader.warnings))
+    return RedactSummary(writer.records, redactor.undecodable, tuple(reader.warnings))
 
 
 class _Redactor:
@@ -59,41 +67,54 @@ class _Redactor:
         self.undecodable = 0
         self._names = pseudonyms
 
+    def header(self, header: CaptureHeader) -> CaptureHeader:
+        """The header without endpoints."""
+        return replace(header, pods={self._names.name(pod): {} for pod in header.pods})
+
     def record(self, record: Stored) -> Stored:
         pod = self._names.name(record.pod)
         if isinstance(record, WireBatch):
-            topic, payload = self._topic(record.topic), self._payload(record.payload)
-            return WireBatch(record.recv_ns, pod, record.rank, topic, record.seq, payload)
+            return WireBatch(
+                record.recv_ns,
+                pod,
+                record.rank,
+                self._topic(record.topic),
+                record.seq,
+                self._payload(record.payload),
+            )
         if isinstance(record, Note):
-            return Note(record.recv_ns, pod, record.rank, "redacted")
-        if isinstance(record, Gap):
-            return msgspec.structs.replace(record, pod=pod)
-        assert isinstance(record, Restart)
-        return msgspec.structs.replace(record, pod=pod)
+            return msgspec.structs.replace(record, pod=pod, text=_LEFT_OUT)
+        reason = record.reason if _PHRASE.fullmatch(record.reason) else _LEFT_OUT
+        return msgspec.structs.replace(record, pod=pod, reason=reason)
 
     def _topic(self, topic: bytes) -> bytes:
-        parts = topic.decode(errors="backslashreplace").split("@")
-        return "@".join(
-            part if part in ("", _TOPIC_KIND) else self._names.name(part) for part in parts
-        ).encode()
+        kind, *names = topic.decode(errors="surrogateescape").split("@")
+        if kind != _TOPIC_KIND:
+            kind = self._names.name(kind)
+        return "@".join([kind, *map(self._names.name, names)]).encode()
 
     def _payload(self, payload: bytes) -> bytes:
         try:
             decode_batch(payload)
-        except DecodeError:
+            return self._batch(payload)
+        except (DecodeError, msgspec.DecodeError, *_ODD):
             self.undecodable += 1
             return b""
+
+    def _batch(self, payload: bytes) -> bytes:
         # Untyped, so that the form on the wire stays: arrays, maps, their order, what is absent.
         ts, events, *rest = msgspec.msgpack.decode(payload)
-        return msgspec.msgpack.encode([ts, [self._event(event) for event in events], *rest])
+        rank, unknown = rest[:1], rest[1:]
+        redacted = [self._event(event) for event in events]
+        return msgspec.msgpack.encode([ts, redacted, *rank, *map(self._anything, unknown)])
 
     def _event(self, event: Any) -> Any:
         if isinstance(event, dict):
-            tag = event["type"]
+            names = ("type", *FIELDS.get(event["type"], ()))
             return {
-                self._key(name, tag): value
-                if name == "type"
-                else self._field(name if name in FIELDS.get(tag, ()) else "", value)
+                name if name in names else self._anything(name): self._field(
+                    name if name in names else "", value
+                )
                 for name, value in event.items()
             }
         tag, *values = event
@@ -106,12 +127,8 @@ class _Redactor:
             ),
         ]
 
-    def _key(self, name: Any, tag: str) -> Any:
-        known = name == "type" or name in FIELDS.get(tag, ())
-        return name if known or not isinstance(name, str) else self._names.name(name)
-
     def _field(self, name: str, value: Any) -> Any:
-        if value is None or name in _KEPT:
+        if value is None or name == "type" or name in _KEPT:
             return value
         if name == "block_hashes":
             return [self._names.block_hash(each) for each in value]
@@ -128,8 +145,11 @@ class _Redactor:
         return key if isinstance(key, int) else self._anything(key)
 
     def _anything(self, value: Any) -> Any:
-        """Token ids and whatever kvctl does not know: numbers as tokens, text as names."""
-        if isinstance(value, bool) or value is None or isinstance(value, float):
+        """Token ids and whatever kvctl does not know: ints as tokens, text as names.
+
+        Numbers that are no ints, and times, stay.
+        """
+        if value is None or isinstance(value, (bool, float, datetime.datetime)):
             return value
         if isinstance(value, int):
             return self._names.token(value)
@@ -137,8 +157,9 @@ class _Redactor:
             return self._names.name(value)
         if isinstance(value, bytes):
             return self._names.blob(value)
-        if isinstance(value, (list, tuple)):
-            return [self._anything(each) for each in value]
+        if isinstance(value, (list, tuple)):  # a tuple where an array is the key of a map
+            return type(value)(map(self._anything, value))
         if isinstance(value, dict):
             return {self._anything(name): self._anything(each) for name, each in value.items()}
-        return None
+        assert isinstance(value, msgspec.msgpack.Ext)
+        return msgspec.msgpack.Ext(value.code, self._names.blob(bytes(value.data)))

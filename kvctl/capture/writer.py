@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,22 +15,34 @@ from typing import Any
 import zstandard
 
 from kvctl.capture.errors import CaptureError
-from kvctl.capture.format import new_header, pack_header, pack_record
+from kvctl.capture.format import (
+    MAX_RECORD,
+    CaptureHeader,
+    Stored,
+    new_header,
+    pack_header,
+    pack_record,
+    stored,
+)
 from kvctl.capture.jsonl import pack_line
 from kvctl.capture.reader import open_capture
-from kvctl.events import Record, WireBatch
+from kvctl.events import MAX_PAYLOAD, Note, Record, WireBatch
 
 FLUSH_EVERY_S = 0.5
 _BUFFER = 256 * 1024
 _MODE = 0o600  # a capture holds its users' prompts
+# What a record needs besides its topic and its payload, generously.
+_BESIDES = 64 * 1024
 
 
 class CaptureWriter:
     """Writes records to ``path``: JSON lines for `.jsonl`, else `.kvcap`; compressed for `.zst`.
 
-    An existing file is refused, unless ``force`` replaces it or ``append`` continues it. What was
-    written more than half a second before the last `write` or `flush` survives a killed process.
-    Raises `CaptureError` that names the file.
+    An existing file is refused, unless ``force`` replaces it or ``append`` continues it.
+    ``header`` is the header of the capture that is copied, for a new one ``pods`` is enough. What
+    was written more than half a second before the last `write` or `flush` survives a killed
+    process. ``records`` and ``bytes_written`` count what this writer wrote. Raises `CaptureError`
+    that names the file.
     """
 
     def __init__(
@@ -36,23 +50,29 @@ class CaptureWriter:
         path: str | Path,
         *,
         pods: Mapping[str, Any] | None = None,
+        header: CaptureHeader | None = None,
         force: bool = False,
         append: bool = False,
     ) -> None:
         self.path = Path(path)
         self.records = 0
         self.bytes_written = 0
-        suffixes = self.path.suffixes
-        self._lines = ".jsonl" in suffixes[-2:]
+        name = self.path.name.lower()
+        self._compressed = name.endswith(".zst")
+        self._lines = name.removesuffix(".zst").endswith(".jsonl")
         self._flushed = time.monotonic()
+        self._pending = bytearray()
         if append:
             self._check_appendable()
         self._file = self._open(force=force, append=append)
-        self._pending = bytearray()
-        self._zstd = zstandard.ZstdCompressor().compressobj() if suffixes[-1:] == [".zst"] else None
+        self._zstd = (
+            zstandard.ZstdCompressor(write_checksum=True).compressobj()
+            if self._compressed
+            else None
+        )
         try:
             if not self._lines:
-                self._put(pack_header(new_header(pods)))
+                self._put(pack_header(header or new_header(pods)))
             self.flush()
         except BaseException:
             self._file.close()
@@ -70,8 +90,12 @@ class CaptureWriter:
         self.close()
 
     def write(self, record: Record | WireBatch) -> None:
-        """Add one record; of a decoded batch, the message it came in."""
-        self._put(pack_line(record) if self._lines else pack_record(record))
+        """Add one record; of a decoded batch, the message it came in.
+
+        A message too large to be read again is replaced by a note that says so.
+        """
+        kept = _readable(stored(record))
+        self._put(pack_line(kept) if self._lines else pack_record(kept))
         self.records += 1
         if time.monotonic() - self._flushed >= FLUSH_EVERY_S:
             self.flush()
@@ -117,23 +141,30 @@ class CaptureWriter:
         if not append:
             flags |= os.O_TRUNC if force else os.O_EXCL
         try:
-            return io.FileIO(os.open(self.path, flags, _MODE), "wb")
+            file = io.FileIO(os.open(self.path, flags, _MODE), "wb")
         except FileExistsError:
             raise CaptureError(
                 f"{self.path} exists", remedy="--force overwrites it, --append continues it"
             ) from None
         except OSError as error:
-            raise CaptureError(f"cannot write {self.path}: {error.strerror}") from None
+            raise CaptureError(
+                f"cannot write {self.path}: {error.strerror}",
+                remedy="name a file in a folder that exists and that you may write to",
+            ) from None
+        if force and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            # The mode of the file that was there; some file systems have none.
+            with contextlib.suppress(OSError):
+                os.fchmod(file.fileno(), _MODE)
+        return file
 
     def _check_appendable(self) -> None:
         """Whether what is there is a capture that more can stand behind."""
-        if not self.path.exists():
+        if not self.path.exists() or (self.path.is_file() and not self.path.stat().st_size):
             return
         with open_capture(self.path) as reader:
             for _ in reader:
                 pass
-            alike = reader.is_lines == self._lines
-            if not alike or reader.is_compressed != (self.path.suffix == ".zst"):
+            if (reader.is_lines, reader.is_compressed) != (self._lines, self._compressed):
                 raise CaptureError(
                     f"{self.path} has another form than its name says",
                     remedy="kvctl capture convert makes a file of the form you want",
@@ -148,6 +179,16 @@ class CaptureWriter:
                 f"{self.path} ends in the middle of a line",
                 remedy="kvctl capture convert copies what is whole",
             )
+
+
+def _readable(record: Stored) -> Stored:
+    if not isinstance(record, WireBatch):
+        return record
+    size = len(record.topic) + len(record.payload)
+    if len(record.payload) <= MAX_PAYLOAD and size <= MAX_RECORD - _BESIDES:
+        return record
+    text = f"seq {record.seq}: a message of {size} bytes is too large for a capture"
+    return Note(record.recv_ns, record.pod, record.rank, text)
 
 
 def _last_byte(path: Path) -> bytes:

@@ -173,13 +173,6 @@ def test_append_of_another_form_is_refused(tmp_path: Path) -> None:
         CaptureWriter(tmp_path / "x.kvcap", append=True)
 
 
-def test_a_full_disk_names_the_file() -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full on this system")
-    with pytest.raises(CaptureError, match="cannot write /dev/full: No space"):
-        CaptureWriter("/dev/full", force=True)
-
-
 def test_a_folder_or_missing_folder_names_itself(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="cannot write"):
         CaptureWriter(tmp_path / "none" / "x.kvcap")
@@ -256,6 +249,16 @@ def test_info_counts_what_is_there(tmp_path: Path) -> None:
 def test_info_of_a_foreign_recording_finds_jumps_and_returns() -> None:
     (stream,) = capture_info(CAPTURES / "restart.jsonl").to_dict()["streams"]
     assert (stream["first_seq"], stream["last_seq"], stream["seq_returns"]) == (2, 1, 1)
+
+
+def test_info_counts_the_seqs_passed_over_in_a_capture_without_marks(tmp_path: Path) -> None:
+    with CaptureWriter(tmp_path / "x.kvcap") as writer:
+        for rank, seq in ((0, 3), (1, 40), (0, 4), (0, 8), (1, 41), (0, 9), (0, 2), (0, 4)):
+            writer.write(WireBatch(10**18, "pod-a", rank, b"kv", seq, b"\x93"))
+    first, second = capture_info(tmp_path / "x.kvcap").streams
+    assert (first.rank, first.first_seq, first.last_seq) == (0, 3, 4)
+    assert (first.batches, first.seq_jumps, first.seq_returns) == (6, 3 + 1, 1)
+    assert (second.rank, second.seq_jumps, second.seq_returns) == (1, 0, 0)
 
 
 def test_position_reaches_the_size(tmp_path: Path) -> None:
