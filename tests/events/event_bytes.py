@@ -6,7 +6,6 @@ import struct
 
 import hypothesis.strategies as st
 import msgpack
-
 from event_forms import STORED_15
 
 HEAD = b"\x93\xcb" + struct.pack(">d", 1.5)
@@ -74,13 +73,15 @@ _SCALARS = st.one_of(
 VALUES = st.recursive(
     _SCALARS,
     lambda inner: st.one_of(
-        st.builds(lambda items, width: array(*items, width=width), st.lists(inner), WIDTHS),
+        st.builds(
+            lambda items, width: array(*items, width=width), st.lists(inner, max_size=6), WIDTHS
+        ),
         st.builds(
             lambda pairs, width: mapping(*pairs, width=width),
-            st.lists(st.tuples(_WORDS.map(msgpack.packb) | inner, inner)),
+            st.lists(st.tuples(_WORDS.map(msgpack.packb) | inner, inner), max_size=6),
             WIDTHS,
         ),
     ),
     max_leaves=25,
-).filter(lambda value: len(value) < 4000)
+)
 """Any msgpack value as bytes, in any width, and some that are none."""

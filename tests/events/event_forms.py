@@ -79,7 +79,8 @@ def wire_object(version: str, event: WireEvent) -> list[Any] | WireEvent:
 def packed(version: str, ts: float, events: list[WireEvent], rank: int) -> bytes:
     """A batch as that version sends it."""
     batch = [ts, [wire_object(version, event) for event in events], rank]
-    return msgpack.packb(batch[: VERSIONS[version][3]])
+    payload: bytes = msgpack.packb(batch[: VERSIONS[version][3]])
+    return payload
 
 
 def store(**changed: Any) -> WireEvent:
