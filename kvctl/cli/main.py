@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from kvctl import __version__
-from kvctl.cli import capture, completion, config, control, pods, replay, sim, tail
+from kvctl.cli import (
+    capture,
+    completion,
+    config,
+    control,
+    index,
+    pods,
+    reconcile,
+    replay,
+    sim,
+    tail,
+)
 from kvctl.cli.group import help_when_bare
 from kvctl.cli.output import say
 from kvctl.errors import KvctlError
@@ -28,9 +39,11 @@ app = typer.Typer(
 app.command()(tail.tail)
 app.command()(replay.replay)
 app.command()(pods.pods)
+app.command()(reconcile.reconcile)
 app.command()(control.reset)
 app.command()(control.sleep)
 app.command()(control.wake)
+app.add_typer(index.app, name="index")
 app.add_typer(capture.app, name="capture")
 app.add_typer(config.app, name="config")
 app.command()(sim.sim)

@@ -64,6 +64,15 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep the index: sqlite:FILE or a path. What is in it already counts once.",
+            metavar="URL",
+            rich_help_panel=_INDEX,
+            show_default=False,
+        ),
+    ] = None,
     match: Annotated[
         str | None,
         typer.Option(
@@ -154,6 +163,7 @@ def replay(
             policy=policy_named(policy),
             removals=Removals(removals),
             num_gpu_blocks=num_gpu_blocks,
+            save=save,
             match=match,
             match_block=match_block,
             lora=lora,

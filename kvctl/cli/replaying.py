@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kvctl.capture import CaptureReader, Stored, open_capture
+from kvctl.cli.indexview import summary_table
+from kvctl.cli.matchview import print_match
 from kvctl.cli.output import (
     OutputFormat,
-    plain_table,
     print_json,
     say,
     stderr_console,
@@ -22,6 +23,8 @@ from kvctl.cli.stepping import JsonSteps, LineSteps
 from kvctl.errors import KvctlError, UsageError
 from kvctl.events import Record
 from kvctl.index import MemoryIndex, Policy, Prompt, Removals
+from kvctl.index.policy import PURGE
+from kvctl.operate.indexes import open_store
 from kvctl.operate.prompts import parse_hash, parse_tokens
 from kvctl.operate.replay import MatchReport, ReplayReport, findings, match_report, replay
 from kvctl.operate.until import Until
@@ -31,7 +34,7 @@ from kvctl.text import plural, printable
 # A shorter capture is done before a bar could be read.
 _BAR_FROM_BYTES = 4_000_000
 _BAR_EVERY = 1024
-_NUMBERS = ("rank", "entries", "unanchored", "blocks", "of", "tokens", "percent")
+_COMMIT_EVERY = 2000
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class ReplayOptions:
     policy: Policy
     removals: Removals
     num_gpu_blocks: int | None
+    save: str | None
     match: str | None
     match_block: str | None
     lora: str | None
@@ -62,6 +66,8 @@ class Replaying:
     def __init__(self, options: ReplayOptions) -> None:
         if options.output == "jsonl" and not options.step:
             raise UsageError("-o jsonl goes with --step", remedy="use -o json for the report")
+        if options.save is not None and options.policy is not PURGE:
+            raise UsageError("--save keeps what the engines hold", remedy="leave --policy away")
         self._options = options
         self._warnings: list[str] = []
 
@@ -78,9 +84,10 @@ class Replaying:
             policy=options.policy, removals=options.removals, lineage=wanted is not None
         )
         steps = self._steps(index)
-        tally, elapsed = replay(
-            self._records(), index, until=options.until, watch=steps.show if steps else None
-        )
+        with self._saved(self._records()) as records:
+            tally, elapsed = replay(
+                records, index, until=options.until, watch=steps.show if steps else None
+            )
         summary = index.summary()
         for pod in sorted(options.pods - {stream.pod for stream in summary.streams}):
             self._warnings.append(f"no batch of pod {pod} in the capture")
@@ -108,7 +115,8 @@ class Replaying:
             return
         _print_report(report)
         if match is not None:
-            _print_match(match)
+            print()
+            print_match(match)
 
     def _steps(self, index: MemoryIndex) -> LineSteps | JsonSteps | None:
         if not self._options.step:
@@ -116,6 +124,28 @@ class Replaying:
         if self._options.output == "table":
             return LineSteps(index, stdout_console(), interactive=sys.stdin.isatty())
         return JsonSteps(index)
+
+    @contextmanager
+    def _saved(self, records: Iterator[Record]) -> Iterator[Iterator[Record]]:
+        """The same records, taken in by the index that is to be kept, if one is."""
+        options = self._options
+        if options.save is None:
+            yield records
+            return
+        with open_store(options.save, removals=options.removals) as store:
+
+            def taken_in() -> Iterator[Record]:
+                for number, record in enumerate(records):
+                    if options.until is None or options.until.admits(record):
+                        store.apply(record)
+                    if number % _COMMIT_EVERY == 0:
+                        store.commit()
+                    yield record
+
+            yield taken_in()
+            store.commit()
+            entries = store.summary().entries
+        say(f"{options.save}: {plural(entries, 'entry')} kept")
 
     def _records(self) -> Iterator[Record]:
         """The captures' records in stream order, one capture after the other."""
@@ -185,21 +215,8 @@ def _progress(reader: CaptureReader) -> Iterator[Callable[[int], None]]:
 
 def _print_report(report: ReplayReport) -> None:
     """The report for people: pods, then events, then what is wrong."""
-    pods = plain_table(
-        "pod", "rank", "model", "entries", "unanchored", "media", "LoRA", right=_NUMBERS
-    )
-    for stream in report.index.streams:
-        pods.add_row(
-            printable(stream.pod),
-            str(stream.rank),
-            printable(stream.model or "-"),
-            f"{stream.entries:,}",
-            f"{stream.unanchored:,}",
-            _counts(stream.media),
-            _counts(stream.loras),
-        )
     console = stdout_console()
-    console.print(pods)
+    console.print(summary_table(report.index.streams))
     tally = report.tally
     counts = ", ".join(f"{count:,} {name}" for name, count in tally.events.items())
     console.print()
@@ -220,27 +237,6 @@ def _print_report(report: ReplayReport) -> None:
         )
     for warning in report.warnings:
         console.print(f"warning: {printable(warning)}", style="yellow")
-
-
-def _print_match(match: MatchReport) -> None:
-    table = plain_table("pod", "rank", "blocks", "of", "tokens", "percent", right=_NUMBERS)
-    for pod in sorted(match.pods.values(), key=lambda each: (-each.blocks, each.pod)):
-        table.add_row(
-            printable(pod.pod),
-            str(pod.rank),
-            f"{pod.blocks:,}",
-            f"{pod.prompt_blocks:,}",
-            f"{pod.tokens:,}",
-            f"{pod.percent}%",
-        )
-    console = stdout_console()
-    console.print()
-    console.print(table)
-    console.print(f"longest prefix: {printable(match.choice.pod or 'none')}: {match.choice.why}")
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{printable(name)} {count:,}" for name, count in counts.items()) or "-"
 
 
 def _because(reason: str) -> str:

@@ -70,6 +70,16 @@ def tail(
         bool,
         typer.Option("--append", help="Continue the capture file.", rich_help_panel=_WHERE),
     ] = False,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            help="Also keep an index of what the events say: sqlite:FILE or a path. A later run "
+            "goes on where this one stopped.",
+            metavar="URL",
+            rich_help_panel=_WHERE,
+            show_default=False,
+        ),
+    ] = None,
     stats: Annotated[
         bool,
         typer.Option(
@@ -163,6 +173,7 @@ def tail(
         capture=capture,
         force=force,
         append=append,
+        index=index,
     )
     tailing: Tailing = Tailing(resolve_pods(pods or [], pod or [], context), options)
     code = tailing.run()

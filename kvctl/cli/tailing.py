@@ -17,12 +17,14 @@ from kvctl.cli.tailstats import TailStats
 from kvctl.errors import KvctlError
 from kvctl.events import Batch, Event, EventFilter, Record
 from kvctl.fleet import Pod
+from kvctl.operate.indexes import open_store
 from kvctl.operate.sources import stream_sources
 from kvctl.stream import StreamReader
 from kvctl.text import plural
 
 if TYPE_CHECKING:
     from kvctl.capture import CaptureWriter
+    from kvctl.index import IndexStore
 
 INTERRUPTED = 130
 _POLL_S = 0.25
@@ -52,6 +54,7 @@ class TailOptions:
     capture: Path | None = None
     force: bool = False
     append: bool = False
+    index: str | None = None
 
 
 class Tailing:
@@ -64,6 +67,7 @@ class Tailing:
         self._stats = TailStats()
         self._lines = LineWriter(stdout_console()) if options.lines else None
         self._writer: CaptureWriter | None = None
+        self._index: IndexStore | None = None
         self._next_stats = time.monotonic() + 1.0
 
     def run(self) -> int:
@@ -71,11 +75,13 @@ class Tailing:
         code = 0
         with ExitStack() as stack:
             self._open_capture(stack)
+            self._open_index(stack)
             reader = stack.enter_context(
                 StreamReader(
                     [source for pod in self._pods for source in stream_sources(pod)],
                     use_replay=self._options.replay,
                     since_seq=self._options.since_seq,
+                    positions=self._index.positions() if self._index is not None else None,
                 )
             )
             try:
@@ -102,6 +108,11 @@ class Tailing:
                 append=options.append,
             )
         )
+
+    def _open_index(self, stack: ExitStack) -> None:
+        if self._options.index is not None:
+            models = {pod.name: pod.model for pod in self._pods if pod.model}
+            self._index = stack.enter_context(open_store(self._options.index, models=models))
 
     def _follow(self, reader: StreamReader) -> None:
         began = time.monotonic()
@@ -140,10 +151,8 @@ class Tailing:
         warn(f"{faults} {seconds}; still trying")
 
     def _keep(self, record: Record) -> None:
-        """Capture, count and show one record."""
-        if self._writer is not None:
-            self._writer.write(record)
-        self._stats.add(record)
+        """Capture, index, count and show one record."""
+        self._take_in(record)
         if self._options.stats:
             return
         if not isinstance(record, Batch):
@@ -160,6 +169,13 @@ class Tailing:
         else:
             for event in wanted:
                 _write_object(event_object(record, event))
+
+    def _take_in(self, record: Record) -> None:
+        if self._writer is not None:
+            self._writer.write(record)
+        if self._index is not None:
+            self._index.apply(record)
+        self._stats.add(record)
 
     def _wanted(self, batch: Batch) -> list[Event]:
         events = batch.events.events
@@ -184,15 +200,18 @@ class Tailing:
     def _flush(self) -> None:
         if self._writer is not None:
             self._writer.flush()
+        if self._index is not None:
+            self._index.commit()
         sys.stdout.flush()
 
     def _keep_rest(self, reader: StreamReader) -> None:
-        """What was received but not yet read belongs in the capture, and in the count."""
+        """What was received but not yet read belongs in the capture and in the index."""
         while records := reader.read(0):
             for record in records:
-                if self._writer is not None:
-                    self._writer.write(record)
-                    self._stats.add(record)
+                if self._writer is not None or self._index is not None:
+                    self._take_in(record)
+        if self._index is not None:
+            self._index.commit()
 
     def _sum_up(self, reader: StreamReader) -> None:
         for line in self._stats.summary():
@@ -206,6 +225,10 @@ class Tailing:
                 f"{self._options.capture}: {plural(self._writer.records, 'record')} written, "
                 f"{self._writer.bytes_written:,} bytes"
             )
+        if self._index is not None:
+            for stream in self._index.summary().streams:
+                where = f"{stream.pod} rank {stream.rank}" if stream.rank else stream.pod
+                say(f"{self._options.index}: {where} holds {plural(stream.entries, 'entry')}")
 
 
 def _endpoints(pod: Pod) -> dict[str, object]:

@@ -16,6 +16,7 @@ from kvctl.events.model import (
     event_type,
     hash_text,
 )
+from kvctl.events.position import Position, position_of
 from kvctl.events.records import (
     Batch,
     Gap,
@@ -45,6 +46,7 @@ __all__ = [
     "EventFilter",
     "Gap",
     "Note",
+    "Position",
     "Record",
     "Restart",
     "Tally",
@@ -60,6 +62,7 @@ __all__ = [
     "hash_text",
     "parse_message",
     "parse_replay",
+    "position_of",
     "stream_of",
     "wire_form",
 ]

@@ -1,20 +1,28 @@
 """The prefix index: which pod holds which blocks."""
 
+from kvctl.index.errors import IndexStoreError
 from kvctl.index.memory import Counters, MemoryIndex
-from kvctl.index.model import GPU, Entry, IndexSummary, PodMatch, Prompt, StreamSummary
+from kvctl.index.model import GPU, Entry, IndexSummary, PodMatch, Prompt, StreamFacts, StreamSummary
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
+from kvctl.index.sqlite import SqliteIndex
+from kvctl.index.store import IndexStore, IndexView
 
 __all__ = [
     "GPU",
     "POLICIES",
     "Counters",
     "Entry",
+    "IndexStore",
+    "IndexStoreError",
     "IndexSummary",
+    "IndexView",
     "MemoryIndex",
     "PodMatch",
     "Policy",
     "Prompt",
     "Removals",
+    "SqliteIndex",
+    "StreamFacts",
     "StreamSummary",
     "policy",
 ]

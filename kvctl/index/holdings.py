@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
-from kvctl.index.content import (
-    Content,
-    chain,
-    chain_with_extras,
-    is_anchored,
-    pack_blocks,
-    pack_extra_keys,
-    root,
-    unknown_parent,
-    untold,
-)
-from kvctl.index.model import GPU, Entry
+from kvctl.index.content import Content, is_anchored
+from kvctl.index.model import Entry
 from kvctl.index.policy import Removals
+from kvctl.index.spans import lora_of, medium_of, named_of, span_of
 
 FULL_ATTENTION = "full_attention"
 
@@ -83,9 +74,9 @@ class Holdings:
             group = self.groups[event.group_idx or 0] = Group()
         group.kind = event.kv_cache_spec_kind
         group.block_size = max(group.block_size, event.block_size)
-        lora = _lora(event)
+        lora = lora_of(event)
         contents = self._contents(event, group, lora)
-        tier = group.tiers.setdefault((event.medium or GPU).upper(), {})
+        tier = group.tiers.setdefault(medium_of(event.medium), {})
         self.newest = stored if self.newest is None else max(self.newest, stored)
 
         names, added = group.names, 0
@@ -112,7 +103,7 @@ class Holdings:
     def remove(self, event: BlockRemoved) -> tuple[int, int]:
         """Drop one copy of each named block; returns (entries gone, hashes not known here)."""
         group = self.groups.get(event.group_idx or 0)
-        tier = group.tiers.get((event.medium or GPU).upper()) if group else None
+        tier = group.tiers.get(medium_of(event.medium)) if group else None
         if group is None or tier is None:
             return 0, len(event.block_hashes)
         gone = strange = 0
@@ -185,9 +176,15 @@ class Holdings:
         Where the engine does not tell the kinds (vLLM before 0.22) that is the fullest group: a
         full-attention group names every block, the others some of them.
         """
-        groups = list(self.groups.values())
-        full = [group for group in groups if group.kind == FULL_ATTENTION]
-        return full or sorted(groups, key=lambda group: -len(group.names))[:1]
+        full = [group for group in self.groups.values() if group.kind == FULL_ATTENTION]
+        if full or not self.groups:
+            return full
+        return [
+            min(
+                self.groups.items(),
+                key=lambda item: (-len(item[1].names), -item[1].block_size, item[0]),
+            )[1]
+        ]
 
     def find(self, block_hash: BlockHash) -> Content | None:
         """Identity of the block that this engine calls ``block_hash``, if it is held."""
@@ -197,28 +194,12 @@ class Holdings:
                 return content
         return None
 
-    def _contents(self, event: BlockStored, group: Group, lora: str | None) -> Sequence[Content]:
-        """Identity of each named block of the event: the last blocks of its span."""
-        named = len(event.block_hashes)
-        if not event.token_ids:
-            return [
-                self._named(block_hash, group) or untold(self.model, lora, block_hash)
-                for block_hash in event.block_hashes
-            ]
-        parent = self._parent(event.parent_block_hash, group, lora)
-        blocks = pack_blocks(event.token_ids, event.block_size)
-        extras = _extras(event, len(blocks), lora)
-        contents = (
-            chain(parent, blocks) if extras is None else chain_with_extras(parent, blocks, extras)
-        )
-        if self._lineage is not None:
+    def _contents(self, event: BlockStored, group: Group, lora: str | None) -> list[Content]:
+        """Identity of each named block of the event."""
+        parent, contents = span_of(event, self.model, lora, lambda name: self._named(name, group))
+        if self._lineage is not None and parent is not None:
             self._lineage.update(zip(contents, [parent, *contents[:-1]], strict=True))
-        return contents if named == len(contents) else contents[len(contents) - named :]
-
-    def _parent(self, parent: BlockHash | None, group: Group, lora: str | None) -> Content:
-        if parent is None:
-            return root(self.model, lora)
-        return self._named(parent, group) or unknown_parent(self.model, lora, parent)
+        return named_of(event, contents)
 
     def _named(self, block_hash: BlockHash, group: Group) -> Content | None:
         # A sliding-window group does not name every block: its parent may be another group's.
@@ -244,26 +225,3 @@ class Holdings:
 
 def _last(held: _Held) -> float:
     return held.last if isinstance(held, _Copies) else held
-
-
-def _lora(event: BlockStored) -> str | None:
-    """The LoRA's identity: its name; its id as text for the versions that send no name."""
-    if event.lora_name is not None:
-        return event.lora_name
-    return None if event.lora_id is None else f"#{event.lora_id}"
-
-
-def _extras(event: BlockStored, blocks: int, lora: str | None) -> list[bytes] | None:
-    """Packed extra keys for every block of the span, None where no block has any.
-
-    The wire has one per *named* block: those of the blocks before are not told.
-    """
-    keys = event.extra_keys
-    if not keys or not any(keys):
-        return None
-    packed = [pack_extra_keys(key, lora) for key in keys[: len(event.block_hashes)]]
-    if not any(packed):
-        return None
-    before = [b""] * (blocks - len(event.block_hashes))
-    after = [b""] * (len(event.block_hashes) - len(packed))
-    return before + packed + after

@@ -22,6 +22,7 @@ from kvctl.index.holdings import Holdings
 from kvctl.index.match import match_holdings
 from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamSummary
 from kvctl.index.policy import PURGE, Clears, Policy, Removals
+from kvctl.index.spans import model_of
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class MemoryIndex:
                     counters.entries_cleared += holdings.drop_lora(self._loras.get(wire.pod))
 
     def _new_holdings(self, wire: WireBatch) -> Holdings:
-        model = _model_of(wire.topic) or self._models.get(wire.pod, "")
+        model = model_of(wire.topic) or self._models.get(wire.pod, "")
         return Holdings(model, self._removals, self._lineage)
 
     def purge(self, pod: str, rank: int | None = None, *, before: float | None = None) -> int:
@@ -198,10 +199,3 @@ class MemoryIndex:
             path.append(content)
             content = self._lineage[content]
         return path[::-1]
-
-
-def _model_of(topic: bytes) -> str:
-    """The model that a topic of the form `kv@<pod>@<model>` names (llm-d's convention)."""
-    kind, _, rest = topic.decode(errors="replace").partition("@")
-    _, separator, model = rest.partition("@")
-    return model if kind == "kv" and separator else ""

@@ -67,6 +67,25 @@ class StreamSummary:
 
 
 @dataclass(frozen=True)
+class StreamFacts:
+    """What an index knows of one (pod, DP rank) besides its entries, to judge them by.
+
+    ``oldest`` and ``newest`` are when its entries were last stored, ``last_ts`` and ``last_clear``
+    the last batch and the last clear or restart taken in: all engine time. ``last_gap`` is our
+    clock at the last gap that was not filled. None where there is no such thing.
+    """
+
+    pod: str
+    rank: int
+    entries: int
+    oldest: float | None = None
+    newest: float | None = None
+    last_ts: float | None = None
+    last_clear: float | None = None
+    last_gap: float | None = None
+
+
+@dataclass(frozen=True)
 class IndexSummary:
     """The whole index. ``blocks`` counts distinct blocks, by content."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import zmq
@@ -14,6 +15,7 @@ from kvctl.events import (
     DecodeError,
     Gap,
     Note,
+    Position,
     Record,
     Restart,
     Undecodable,
@@ -64,6 +66,7 @@ class Endpoint:
         use_replay: bool,
         since_seq: int,
         now: float,
+        positions: Mapping[tuple[str, int], Position],
     ) -> None:
         self.source = source
         self.connected = False
@@ -72,6 +75,7 @@ class Endpoint:
         self._context = context
         self._replay = source.replay if use_replay else None
         self._since = since_seq
+        self._positions = positions
         self._replay_state: ReplayState = "none" if self._replay is None else "asking"
         self._ask_from = now + CONNECT_WAIT_S
         self._streams: dict[tuple[str, int], Sequencer] = {}
@@ -211,7 +215,13 @@ class Endpoint:
     def _stream(self, pod: str, rank: int) -> Sequencer | None:
         stream = self._streams.get((pod, rank))
         if stream is None and len(self._streams) < MAX_STREAMS:
-            stream = Sequencer(pod, rank, replay=self._replay is not None, since_seq=self._since)
+            stream = Sequencer(
+                pod,
+                rank,
+                replay=self._replay is not None,
+                since_seq=self._since,
+                resume=self._positions.get((pod, rank)),
+            )
             self._streams[pod, rank] = stream
             self._counts[pod, rank] = _Counts()
         return stream

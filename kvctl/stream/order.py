@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from kvctl.events import Batch, BlockStored, Gap, Record, Restart, Undecodable
+from kvctl.events import (
+    Batch,
+    BlockStored,
+    Gap,
+    Position,
+    Record,
+    Restart,
+    Undecodable,
+    position_of,
+)
 
 Message: TypeAlias = Batch | Undecodable
 
@@ -23,18 +32,13 @@ MAX_WAITING = 100_000
 _REMEMBERED = 256
 
 
-class _Seen(NamedTuple):
-    seq: int
-    ts: float | None
-    digest: int
-
-
 class Sequencer:
     """Puts the batches of one (pod, DP rank) in order.
 
     With ``replay`` the stream begins by catching up from ``since_seq``, and holes are filled from
     the replay: whenever `want` is not None, its seq must be asked for and the whole answer handed
-    to `replayed`. ``grace`` is in the unit of the times passed in.
+    to `replayed`. ``grace`` is in the unit of the times passed in. With ``resume`` it goes on
+    behind that batch, if the engine still lives the same life.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Sequencer:
         replay: bool = False,
         since_seq: int = 0,
         grace: float = GRACE_S,
+        resume: Position | None = None,
     ) -> None:
         self.pod = pod
         self.rank = rank
@@ -58,11 +63,16 @@ class Sequencer:
         self._last_ts: float | None = None
         self._topic = b""
         self._hash_kind: int | None = None
-        self._seen: deque[_Seen] = deque(maxlen=_REMEMBERED)
+        self._seen: deque[Position] = deque(maxlen=_REMEMBERED)
         self._waiting: dict[int, Message] = {}
         self._hole_since: float | None = None
         self._held: list[Message] = []
         self._recv_ns = 0
+        if resume is not None:
+            self._next = resume.seq + 1
+            self._last_ts = resume.ts
+            self._seen.append(resume)
+            self.want = resume.seq if replay else None
 
     @property
     def last_seq(self) -> int | None:
@@ -184,7 +194,7 @@ class Sequencer:
         """A seq that was passed: a duplicate, a late comer, or a new life."""
         seq = message.wire.seq
         known = next((seen for seen in self._seen if seen.seq == seq), None)
-        if known is not None and known == _seen(message):
+        if known is not None and known == position_of(message):
             self.duplicates += 1
             return
         # The same seq with other contents, or any that was sent after the last: another life.
@@ -251,7 +261,7 @@ class Sequencer:
             self._last_ts = message.events.ts
             if self._hash_kind is None:
                 self._hash_kind = _hash_kind(message)
-        self._seen.append(_seen(message))
+        self._seen.append(position_of(message))
         out.append(message)
 
     def _drain(self, out: list[Record]) -> None:
@@ -293,7 +303,7 @@ class Sequencer:
         """Whether the answer is of the life we know; if not, the new one is asked for."""
         known = next((seen for seen in self._seen if seen.seq == asked), None)
         there = answer.get(asked)
-        if there is not None and known is not None and known != _seen(there):
+        if there is not None and known is not None and known != position_of(there):
             reason = "the replay holds other batches under the same seqs"
         elif not answer and whole and known is not None:
             reason = "the replay ends before the last seq seen"
@@ -314,7 +324,7 @@ class Sequencer:
         """Whether the answer shows that a batch held behind a hole is of an earlier life."""
         there = answer.get(waiting.wire.seq)
         if there is not None:
-            return _seen(there) != _seen(waiting)
+            return position_of(there) != position_of(waiting)
         return whole and not any(seq > waiting.wire.seq for seq in answer)
 
     def _fill(self, answer: dict[int, Message], out: list[Record], initial: bool = False) -> None:
@@ -353,10 +363,6 @@ class Sequencer:
 
 def _ts(message: Message) -> float | None:
     return message.events.ts if isinstance(message, Batch) else None
-
-
-def _seen(message: Message) -> _Seen:
-    return _Seen(message.wire.seq, _ts(message), hash(message.wire.payload))
 
 
 def _hash_kind(message: Message) -> int | None:

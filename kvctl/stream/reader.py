@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import zmq
 
-from kvctl.events import Batch, Record, Undecodable
+from kvctl.events import Batch, Position, Record, Undecodable
 from kvctl.stream.endpoint import Endpoint
 from kvctl.stream.source import StreamSource, StreamStatus
 
@@ -25,7 +25,8 @@ class StreamReader:
     """Reads the sources while the caller works on what was read.
 
     Sockets belong to one thread: libzmq's own I/O keeps receiving meanwhile, so that a caller who
-    is slow loses nothing until the high-water mark. Raises `StreamError` for an endpoint that
+    is slow loses nothing until the high-water mark. ``positions`` names the batch behind which each
+    (pod, DP rank) goes on. Raises `StreamError` for an endpoint that
     cannot be used.
     """
 
@@ -36,6 +37,7 @@ class StreamReader:
         use_replay: bool = True,
         since_seq: int = 0,
         max_queued: int = MAX_QUEUED,
+        positions: Mapping[tuple[str, int], Position] | None = None,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 65535)
@@ -46,6 +48,7 @@ class StreamReader:
         self._stopping = threading.Event()
         self._use_replay = use_replay
         self._since = since_seq
+        self._positions = dict(positions or {})
         self._endpoints: list[Endpoint] = []
         self._fault: BaseException | None = None
         try:
@@ -119,6 +122,7 @@ class StreamReader:
             use_replay=self._use_replay,
             since_seq=self._since,
             now=time.monotonic(),
+            positions=self._positions,
         )
 
     def _run(self) -> None:

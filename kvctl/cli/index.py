@@ -1,0 +1,102 @@
+"""`kvctl index`: look into an index."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from kvctl.cli.group import command_group
+
+app = command_group("index", "Look into an index: what it holds, and who would match a prompt.")
+
+IndexUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="sqlite:FILE or a path, or capture:FILE. Default: the one in your state directory.",
+        metavar="URL",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def show(
+    index: IndexUrl = None,
+    pod: Annotated[
+        str | None, typer.Option(help="Only this pod.", metavar="POD", show_default=False)
+    ] = None,
+    blocks: Annotated[bool, typer.Option("--blocks", help="List every entry.")] = False,
+    lora: Annotated[
+        str | None,
+        typer.Option(
+            help="With --blocks: only this LoRA; empty for the base model.", show_default=False
+        ),
+    ] = None,
+    medium: Annotated[
+        str | None, typer.Option(help="With --blocks: only this medium.", show_default=False)
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="With --blocks: only entries last stored more than so many seconds ago.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Literal["table", "json", "jsonl"], typer.Option("--output", "-o")] = "table",
+) -> None:
+    """Show what an index holds: per pod, or entry by entry with --blocks.
+
+    [bold]Examples[/bold]
+
+      kvctl index show --index fleet.sqlite
+
+      kvctl index show --index fleet.sqlite --pod pod-a --blocks -o jsonl | jq .block_hash
+
+      kvctl index show --index capture:demo:fleet
+    """
+    from kvctl.cli.indexview import EntryFilter, show_blocks, show_summary
+    from kvctl.operate.indexes import open_view
+
+    with open_view(index) as view:
+        if blocks:
+            wanted = EntryFilter(pod, lora, None if medium is None else medium.upper(), older_than)
+            show_blocks(view, wanted, output)
+        else:
+            show_summary(view.summary(), pod, output)
+
+
+@app.command()
+def match(
+    tokens: Annotated[
+        str,
+        typer.Argument(metavar="TOKENS|FILE", help="Token ids: 1,2,3 or a JSON list, or a file."),
+    ],
+    index: IndexUrl = None,
+    model: Annotated[str | None, typer.Option(help="The model.", show_default=False)] = None,
+    lora: Annotated[str | None, typer.Option(help="LoRA.", show_default=False)] = None,
+    salt: Annotated[str | None, typer.Option(help="cache_salt.", show_default=False)] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+) -> None:
+    """Show which pods hold how much of a prompt, and who would get it.
+
+    [bold]Examples[/bold]
+
+      kvctl index match prompt.json --index fleet.sqlite
+    """
+    from kvctl.cli.matchview import print_match
+    from kvctl.cli.output import print_json
+    from kvctl.index import Prompt
+    from kvctl.operate.indexes import open_view
+    from kvctl.operate.prompts import parse_tokens
+    from kvctl.operate.replay import match_report
+
+    prompt = Prompt(parse_tokens(tokens), model, lora, () if salt is None else (salt,))
+    with open_view(index) as view:
+        report = match_report(view.match(prompt))
+    if output == "json":
+        print_json(report.to_dict())
+    else:
+        print_match(report)

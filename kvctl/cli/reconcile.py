@@ -1,0 +1,107 @@
+"""`kvctl reconcile`: the index against what the engines show."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from kvctl.cli.index import IndexUrl
+from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+
+_WHAT = "What is purged"
+_HOW = "How it runs"
+
+
+def reconcile(
+    names: PodNames = None,
+    pod: PodOption = None,
+    context: ContextOption = None,
+    index: IndexUrl = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only plan; exit code 3 on drift.", rich_help_panel=_HOW),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_HOW)
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Go on, a round every --interval.", rich_help_panel=_HOW),
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between rounds.", rich_help_panel=_HOW)
+    ] = 15.0,
+    purge_suspect: Annotated[
+        bool,
+        typer.Option(
+            "--purge-suspect",
+            help="Purge also where a sleep is over and its level cannot be told.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
+    purge_unknown_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Purge a pod whose state has been unknown for so many seconds.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    max_purge: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Refuse a plan that would purge more than so many percent of the index.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds for each engine to answer.", rich_help_panel=_HOW),
+    ] = 10.0,
+    output: Annotated[
+        Literal["table", "json", "jsonl"],
+        typer.Option("--output", "-o", help="jsonl goes with --watch: an object a round."),
+    ] = "table",
+) -> None:
+    """Find what an index holds for engines that have lost it, and purge it.
+
+    An engine that sleeps, was restarted or is gone is seen in its metrics, whether or not its
+    clear ever came. An engine that does not answer is unknown, and nothing of it is purged. With
+    pods named, only these are looked at; a whole context also tells which pods are gone.
+
+    [bold]Examples[/bold]
+
+      kvctl reconcile --index fleet.sqlite --context prod --dry-run
+
+      kvctl reconcile --index fleet.sqlite --context prod --watch --yes --max-purge 60
+
+      kvctl reconcile --index fleet.sqlite --dry-run -o json | jq .summary
+    """
+    from kvctl.cli.podoptions import context_key, resolve_pods
+    from kvctl.cli.reconciling import Reconciling
+    from kvctl.operate.reconcile import ReconcileOptions
+
+    options = ReconcileOptions(
+        dry_run=dry_run,
+        purge_suspect=purge_suspect,
+        purge_unknown_after=purge_unknown_after,
+        max_purge=max_purge,
+        timeout=timeout,
+    )
+    code = Reconciling(
+        resolve_pods(names or [], pod or [], context),
+        index,
+        options,
+        whole_fleet=not names and not pod,
+        api_key=context_key(context),
+        yes=yes,
+        interval=interval if watch else None,
+        output=output,
+    ).run()
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,85 @@
+"""What a `BlockStored` names: the identity of each block of its span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvctl.events import BlockHash, BlockStored
+from kvctl.index.content import (
+    Content,
+    chain,
+    chain_with_extras,
+    pack_blocks,
+    pack_extra_keys,
+    root,
+    unknown_parent,
+    untold,
+)
+from kvctl.index.model import GPU
+
+Find = Callable[[BlockHash], Content | None]
+"""The identity of the block that the engine calls so, if it is held."""
+
+
+def lora_of(event: BlockStored) -> str | None:
+    """The LoRA's identity: its name; its id as text for the versions that send no name."""
+    if event.lora_name is not None:
+        return event.lora_name
+    return None if event.lora_id is None else f"#{event.lora_id}"
+
+
+def medium_of(medium: str | None) -> str:
+    """A medium by its usual name; none told means GPU."""
+    return (medium or GPU).upper()
+
+
+def span_of(
+    event: BlockStored, model: str, lora: str | None, find: Find
+) -> tuple[Content | None, list[Content]]:
+    """The identity of the span's parent, and of all its blocks, the named ones last.
+
+    An event without tokens (offload tiers) has no parent and only the blocks it names: those
+    known by their hash, or else told apart by it.
+    """
+    if not event.token_ids:
+        return None, [
+            find(block_hash) or untold(model, lora, block_hash) for block_hash in event.block_hashes
+        ]
+    hash_before = event.parent_block_hash
+    if hash_before is None:
+        parent = root(model, lora)
+    else:
+        parent = find(hash_before) or unknown_parent(model, lora, hash_before)
+    blocks = pack_blocks(event.token_ids, event.block_size)
+    extras = _extras(event, len(blocks), lora)
+    if extras is None:
+        return parent, chain(parent, blocks)
+    return parent, chain_with_extras(parent, blocks, extras)
+
+
+def named_of(event: BlockStored, contents: list[Content]) -> list[Content]:
+    """Of a span's blocks those that the event gives hashes to: the last ones."""
+    return contents[len(contents) - len(event.block_hashes) :]
+
+
+def _extras(event: BlockStored, blocks: int, lora: str | None) -> list[bytes] | None:
+    """Packed extra keys for every block of the span, None where no block has any.
+
+    The wire has one per *named* block: those of the blocks before are not told.
+    """
+    keys = event.extra_keys
+    if not keys or not any(keys):
+        return None
+    packed = [pack_extra_keys(key, lora) for key in keys[: len(event.block_hashes)]]
+    if not any(packed):
+        return None
+    before = [b""] * (blocks - len(event.block_hashes))
+    after = [b""] * (len(event.block_hashes) - len(packed))
+    return before + packed + after
+
+
+def model_of(topic: bytes) -> str:
+    """The model that a topic of the form `kv@<pod>@<model>` names (llm-d's convention)."""
+    kind, _, rest = topic.decode(errors="replace").partition("@")
+    _, separator, model = rest.partition("@")
+    return model if kind == "kv" and separator else ""

@@ -1,0 +1,49 @@
+"""What an index offers, wherever it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from kvctl.events import Position, Record
+from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt
+
+
+class IndexView(Protocol):
+    """An index to look into. Methods raise `IndexStoreError` where it cannot be read."""
+
+    def summary(self) -> IndexSummary:
+        """Counts per stream, and distinct blocks."""
+        ...
+
+    def entries(self, pod: str | None = None) -> Iterator[Entry]:
+        """Every entry, of one pod or of all."""
+        ...
+
+    def match(self, prompt: Prompt) -> dict[str, PodMatch]:
+        """Per pod, how many leading blocks of the prompt it holds."""
+        ...
+
+
+class IndexStore(IndexView, Protocol):
+    """An index that lasts. Methods raise `IndexStoreError` where it cannot be written."""
+
+    def apply(self, record: Record) -> None:
+        """Take one record in. What is not committed yet may be lost with the process."""
+        ...
+
+    def commit(self) -> None:
+        """Make everything applied so far last, with the streams' positions."""
+        ...
+
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """The last batch that every (pod, DP rank) was taken in from."""
+        ...
+
+    def purge(self, pod: str, rank: int | None = None, *, before: float | None = None) -> int:
+        """Remove a pod's entries, those last stored before an engine time; returns how many."""
+        ...
+
+    def close(self) -> None:
+        """Commit, and let go."""
+        ...

@@ -1,0 +1,197 @@
+"""What to do about each stream of an index, given what its engine shows: a pure function.
+
+A wipe shows in an engine's state or process; a sleep that is over by now shows only in counters,
+without its level. Then the stream decides, if something comes on it: a clear (nothing is left to
+do), or batches without one (it was level 0). Until then the entries are suspect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kvctl.engine import WIPED, EngineState, PodState, State
+from kvctl.index import StreamFacts
+
+Stream = tuple[str, int]
+
+
+class Verdict(StrEnum):
+    """What a stream's entries are worth."""
+
+    PURGE = "purge"
+    SUSPECT = "suspect"
+    KEEP = "keep"
+    UNKNOWN = "unknown"
+
+
+CLOCK_MARGIN_S = 2.0
+"""How far an engine's clock may be from ours. A batch must be so much younger than a doubt to have
+been sent behind what raised it."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A suspicion that waits for the stream to decide. ``since`` is our clock when the engine was
+    asked; ``last_gap`` the last gap known then."""
+
+    reason: str
+    since: float
+    last_gap: float | None
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a round leaves to the next, of one stream: the engine's last known state, a doubt that
+    is not settled, and since when its state is unknown (our clock)."""
+
+    state: EngineState | None = None
+    doubt: Doubt | None = None
+    unknown_since: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict over one stream. Of a purge, the entries last stored before ``cutoff`` (engine
+    time) are stale, all where it is None."""
+
+    pod: str
+    rank: int
+    state: str
+    entries: int
+    verdict: Verdict
+    reason: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    cutoff: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A decision per stream of the index, and what to remember for the next round."""
+
+    decisions: tuple[Decision, ...]
+    memory: Mapping[Stream, Remembered]
+
+
+def plan(
+    facts: Iterable[StreamFacts],
+    states: Mapping[str, PodState],
+    memory: Mapping[Stream, Remembered],
+    *,
+    fleet: Collection[str] | None,
+    now: float,
+    clock_margin: float = CLOCK_MARGIN_S,
+) -> Plan:
+    """Judge every stream of the index that ``states`` or ``fleet`` speak of.
+
+    ``facts`` must have been read before the engines were asked: what they tell of was stored
+    before. ``fleet`` are the names of all pods there are, from a list that was read to its end:
+    one that is not among them is gone. None where no such list was read: then streams of pods
+    without a state are left alone.
+    """
+    decisions: list[Decision] = []
+    remembered = dict(memory)
+    for known in facts:
+        key = (known.pod, known.rank)
+        state = states.get(known.pod)
+        if state is None:
+            if fleet is not None and known.pod not in fleet:
+                reason = "the pod is not in the fleet any more"
+                decisions.append(_decide(known, "gone", Verdict.PURGE, reason))
+                remembered.pop(key, None)
+            continue
+        before = memory.get(key, Remembered())
+        engine = next((each for each in state.states if each.rank == known.rank), None)
+        decision, remembered[key] = _judge(known, engine, before, now, clock_margin)
+        decisions.append(decision)
+    return Plan(tuple(decisions), remembered)
+
+
+def _judge(
+    known: StreamFacts,
+    engine: EngineState | None,
+    before: Remembered,
+    now: float,
+    clock_margin: float,
+) -> tuple[Decision, Remembered]:
+    if engine is None or engine.verdict is State.UNKNOWN:
+        reason = engine.reason if engine is not None else "the metrics do not name this rank"
+        since = before.unknown_since if before.unknown_since is not None else now
+        told = {"unknown_since": since}
+        decision = _decide(known, State.UNKNOWN.value, Verdict.UNKNOWN, reason, told)
+        return decision, Remembered(before.state, before.doubt, since)
+    evidence: dict[str, Any] = dict(engine.evidence)
+    name = engine.verdict.value
+    started = engine.process_start_time
+    if engine.verdict in WIPED:
+        decision = _decide(known, name, Verdict.PURGE, engine.reason, evidence)
+        return decision, Remembered(engine)
+    if started is not None and known.oldest is not None and known.oldest < started:
+        reason = "the engine's process started after entries were stored"
+        evidence |= {"oldest_entry": known.oldest}
+        decision = _decide(known, name, Verdict.PURGE, reason, evidence, started)
+        return decision, Remembered(engine, before.doubt)
+    doubt = _doubt(known, engine, before, now)
+    if doubt is None:
+        return _decide(known, name, Verdict.KEEP, engine.reason, evidence), Remembered(engine)
+    evidence |= {"suspect_since": doubt.since}
+    if settled := _settled(known, doubt, clock_margin):
+        return _decide(known, name, Verdict.KEEP, settled, evidence), Remembered(engine)
+    decision = _decide(known, name, Verdict.SUSPECT, doubt.reason, evidence)
+    return decision, Remembered(engine, doubt)
+
+
+def _doubt(known: StreamFacts, engine: EngineState, before: Remembered, now: float) -> Doubt | None:
+    """The doubt that this state raises or leaves standing."""
+    if engine.verdict in (State.SUSPECT, State.HALTED):
+        # As long as it does not run, nothing on its stream can settle it.
+        since = before.doubt.since if before.doubt is not None else now
+        return Doubt(engine.reason, since, known.last_gap)
+    reason = _slept_between(engine, before)
+    return before.doubt if reason is None else Doubt(reason, now, known.last_gap)
+
+
+def _slept_between(engine: EngineState, before: Remembered) -> str | None:
+    """Why the cache may have been wiped since the state before, None where it was not."""
+    now, previous = engine.operations, before.state
+    if previous is None or engine.restarted_since(previous):
+        if now.sleep or now.release:
+            return "it has slept since its start, and the level is not to be told any more"
+        return None
+    then = previous.operations
+    if now.sleep > then.sleep or now.release > then.release:
+        if engine.verdict is State.PAUSED and now.wake == then.wake:
+            return None  # the one sleep is the one it is in, at level 0
+        return "it slept and woke since the last round, and the level is not to be told"
+    if previous.verdict is State.HALTED:
+        return "it was halted at the last round: a pause wipes the cache unless told not to"
+    return None
+
+
+def _settled(known: StreamFacts, doubt: Doubt, clock_margin: float) -> str | None:
+    """What the stream has said since the doubt arose, None where it does not settle it."""
+    after = doubt.since + clock_margin
+    if known.last_clear is not None and known.last_clear > after:
+        return "the stream has reported a clear since"
+    if known.last_gap == doubt.last_gap and known.last_ts is not None and known.last_ts > after:
+        return "the stream went on since, and brought every clear there was"
+    return None
+
+
+def _decide(
+    known: StreamFacts,
+    state: str,
+    verdict: Verdict,
+    reason: str,
+    evidence: Mapping[str, Any] | None = None,
+    cutoff: float | None = None,
+) -> Decision:
+    if verdict is not Verdict.KEEP and cutoff is None and known.newest is not None:
+        # What was in the index when the engine was asked was stored before; clocks play no part.
+        cutoff = math.nextafter(known.newest, math.inf)
+    return Decision(
+        known.pod, known.rank, state, known.entries, verdict, reason, evidence or {}, cutoff
+    )
