@@ -100,3 +100,29 @@ def match(
         print_json(report.to_dict())
     else:
         print_match(report)
+
+
+@app.command()
+def diff(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="An index: sqlite:FILE, a path, capture:FILE.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other.")],
+    blocks: Annotated[bool, typer.Option("--blocks", help="List every difference.")] = False,
+    output: Annotated[Literal["table", "json", "jsonl"], typer.Option("--output", "-o")] = "table",
+) -> None:
+    """Compare two indexes. Exit code 3 where they differ.
+
+    [bold]Examples[/bold]
+
+      kvctl index diff fleet.sqlite capture:incident.kvcap
+
+      kvctl index diff yesterday.sqlite today.sqlite --blocks -o jsonl
+    """
+    from kvctl.cli.indexview import show_diff
+    from kvctl.operate.diff import IndexDiff
+    from kvctl.operate.indexes import open_view
+
+    with open_view(a) as first, open_view(b) as second, IndexDiff(first, second) as found:
+        if show_diff(found, blocks, output):
+            raise typer.Exit(3)

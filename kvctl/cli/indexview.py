@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kvctl.cli.output import OutputFormat, plain_table, print_json, print_table, stdout_console
 from kvctl.events import hash_text
 from kvctl.index import Entry, IndexSummary, IndexView, StreamSummary
+from kvctl.operate.diff import Difference, IndexDiff
 from kvctl.text import plural, printable
 
 if TYPE_CHECKING:
@@ -71,6 +72,45 @@ def show_blocks(view: IndexView, wanted: EntryFilter, output: OutputFormat) -> N
             _write(entry.to_dict())
     else:
         print_table(_entry_table(entries, now))
+
+
+def show_diff(found: IndexDiff, blocks: bool, output: OutputFormat) -> bool:
+    """The counts per pod, or the differences one by one; returns whether there are any."""
+    pods = found.pods()
+    told = [
+        {"pod": each.pod, "only_a": each.only_a, "only_b": each.only_b, "both": each.both}
+        for each in pods
+    ]
+    if output == "json":
+        more = {"differences": [each.to_dict() for each in found.differences()]} if blocks else {}
+        print_json({"pods": told} | more)
+    elif output == "jsonl":
+        for row in (each.to_dict() for each in found.differences()) if blocks else told:
+            _write(row)
+    elif blocks:
+        table = plain_table("only in", "pod", "rank", "medium", "group", "block hash")
+        for difference in found.differences():
+            table.add_row(*(printable(str(cell)) for cell in _cells(difference)))
+        print_table(table)
+    else:
+        table = plain_table("pod", "only a", "only b", "both", right=("only a", "only b", "both"))
+        for each in pods:
+            table.add_row(
+                printable(each.pod), f"{each.only_a:,}", f"{each.only_b:,}", f"{each.both:,}"
+            )
+        print_table(table)
+    return any(each.only_a or each.only_b for each in pods)
+
+
+def _cells(difference: Difference) -> tuple[str, str, int, str, int, str]:
+    return (
+        difference.side,
+        difference.pod,
+        difference.rank,
+        difference.medium,
+        difference.group,
+        difference.block_hash,
+    )
 
 
 def summary_table(streams: Iterable[StreamSummary]) -> Table:

@@ -179,3 +179,54 @@ def test_an_index_nobody_made_and_urls_of_no_kind_are_refused(kvctl, tmp_path: P
         result = kvctl(*command)
         assert result.code == 2
         assert "mysql://x" in result.err
+
+
+def test_equal_indexes_do_not_differ_whatever_their_kind(kvctl, tmp_path: Path) -> None:
+    kvctl("replay", "demo:hybrid", "--save", tmp_path / "x")
+    result = kvctl("index", "diff", tmp_path / "x", "capture:demo:hybrid", "-o", "json")
+    assert result.code == 0
+    assert result.json == {"pods": [{"pod": "pod-c", "only_a": 0, "only_b": 0, "both": 4}]}
+
+
+def test_what_only_one_index_has_is_told_by_pod_and_by_block(kvctl, tmp_path: Path) -> None:
+    kvctl("replay", "demo:warm", "--save", tmp_path / "early", "--until", "0")
+    kvctl("replay", "demo:warm", "--save", tmp_path / "late")
+    result = kvctl("index", "diff", tmp_path / "early", tmp_path / "late", "-o", "json", "--blocks")
+    assert result.code == 3
+    assert result.json["pods"] == [{"pod": "pod-a", "only_a": 0, "only_b": 2, "both": 10}]
+    events = [msgpack.unpackb(wire.payload)[1][0] for wire in wire_batches("warm")[1:3]]
+    assert {each["block_hash"] for each in result.json["differences"]} == {
+        str(event["block_hashes"][0]) for event in events
+    }
+    assert {each["only_in"] for each in result.json["differences"]} == {"b"}
+    lines = kvctl("index", "diff", tmp_path / "late", tmp_path / "early", "--blocks", "-o", "jsonl")
+    assert [each["only_in"] for each in lines.objects] == ["a", "a"]
+    table = kvctl("index", "diff", tmp_path / "late", tmp_path / "early")
+    assert table.out.splitlines()[1].split() == ["pod-a", "2", "0", "10"]
+    assert (
+        len(
+            kvctl(
+                "index", "diff", tmp_path / "late", tmp_path / "early", "--blocks"
+            ).out.splitlines()
+        )
+        == 3
+    )
+
+
+def test_the_same_block_under_another_name_is_the_same(kvctl, tmp_path: Path) -> None:
+    """restart.jsonl names blocks by bytes in its second life; the index goes by their content."""
+
+    def capture(name: str, block_hash: int | bytes) -> str:
+        event = {
+            "type": "BlockStored", "block_hashes": [block_hash], "parent_block_hash": None,
+            "token_ids": [1, 2], "block_size": 2, "lora_id": None, "medium": "GPU",
+            "lora_name": None,
+        }  # fmt: skip
+        record = [10**18, "pod-a", 0, "kv@pod-a@tiny", 0, msgpack.packb([1.0, [event], 0])]
+        (tmp_path / name).write_bytes(
+            msgpack.packb({"format": "kvcap", "version": 1}) + msgpack.packb(record)
+        )
+        return f"capture:{tmp_path / name}"
+
+    result = kvctl("index", "diff", capture("ints", 7), capture("bytes", b"x" * 32))
+    assert result.code == 0
