@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -73,6 +74,10 @@ def _kvctl(
 def main() -> None:
     """Run the command line and end the process with the documented exit code."""
     _end_on_sigterm_as_on_ctrl_c()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets its escape, not a traceback.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

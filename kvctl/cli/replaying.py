@@ -34,7 +34,7 @@ from kvctl.text import plural, printable
 # A shorter capture is done before a bar could be read.
 _BAR_FROM_BYTES = 4_000_000
 _BAR_EVERY = 1024
-_COMMIT_EVERY = 2000
+_COMMIT_EVERY = 20_000
 
 
 @dataclass(frozen=True)

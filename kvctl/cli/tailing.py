@@ -68,6 +68,7 @@ class Tailing:
         self._lines = LineWriter(stdout_console()) if options.lines else None
         self._writer: CaptureWriter | None = None
         self._index: IndexStore | None = None
+        self._unseen: list[Record] = []
         self._next_stats = time.monotonic() + 1.0
 
     def run(self) -> int:
@@ -121,9 +122,10 @@ class Tailing:
         while not self._finished(end):
             wait = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
             records = reader.read(wait)
-            for record in records:
+            for number, record in enumerate(records, 1):
                 self._keep(record)
                 if self._left == 0:
+                    self._unseen = records[number:]
                     break
             self._flush()
             check_reader()
@@ -206,7 +208,8 @@ class Tailing:
 
     def _keep_rest(self, reader: StreamReader) -> None:
         """What was received but not yet read belongs in the capture and in the index."""
-        while records := reader.read(0):
+        while records := self._unseen or reader.read(0):
+            self._unseen = []
             for record in records:
                 if self._writer is not None or self._index is not None:
                     self._take_in(record)

@@ -79,3 +79,9 @@ def test_counts_agree_with_their_noun() -> None:
     assert plural(1, "gap") == "1 gap"
     assert plural(2, "batch") == "2 batches"
     assert plural(1234, "block") == "1,234 blocks"
+
+
+def test_a_terminal_without_unicode_gets_escapes(kvctl) -> None:
+    result = kvctl("replay", "demo:warm", "--step", PYTHONIOENCODING="ascii")
+    assert result.code == 0
+    assert "\\u2026" in result.out

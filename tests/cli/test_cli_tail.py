@@ -221,6 +221,16 @@ def test_a_capture_is_never_overwritten_unasked(kvctl, publisher, tmp_path: Path
     assert len(path.read_bytes()) < 2 * len(before)
 
 
+def test_what_came_behind_the_last_event_shown_is_captured_all_the_same(
+    kvctl, publisher, tmp_path: Path
+) -> None:
+    path = tmp_path / "all.kvcap"
+    publish(publisher, [store(seq, seq) for seq in range(50)])
+    result = kvctl("tail", *spec(publisher), "--count", "3", "--capture", path)
+    assert len(result.objects) == 3
+    assert kvctl("replay", path, "-o", "json").json["batches"] == 50
+
+
 def test_an_undecodable_batch_is_shown_and_captured_verbatim(kvctl, publisher, tmp_path) -> None:
     path = tmp_path / "junk.kvcap"
     publish(publisher, [store(0, 1)])

@@ -59,6 +59,7 @@ def test_a_replay_answer_has_a_topic_or_not() -> None:
 def test_the_end_marker_of_either_framing_ends_a_replay() -> None:
     assert parse_replay([b"", END, b""]) is None
     assert parse_replay([b"", b"", END, b""]) is None
+    assert parse_replay([b"", b"topic", END, b""]) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])

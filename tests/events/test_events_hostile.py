@@ -36,7 +36,7 @@ def test_any_bytes_are_survived(payload: bytes) -> None:
     survives(HEAD + b"\x91\x8f\xa4type\xabBlockStored" + payload)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(ts=VALUES, event=VALUES, other=VALUES, rank=VALUES)
 def test_any_values_are_survived(ts: bytes, event: bytes, other: bytes, rank: bytes) -> None:
     survives(event)
@@ -45,7 +45,7 @@ def test_any_values_are_survived(ts: bytes, event: bytes, other: bytes, rank: by
     survives(HEAD + array(event) + rank)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     tag=st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "Moved"]),
     pairs=st.lists(
