@@ -5,7 +5,8 @@ from kvctl.stream.offline import order_capture
 from kvctl.stream.order import Sequencer
 from kvctl.stream.publisher import ReplayablePublisher
 from kvctl.stream.reader import StreamReader
-from kvctl.stream.source import StreamSource, StreamStatus
+from kvctl.stream.source import StreamSource
+from kvctl.stream.status import StreamStatus
 
 __all__ = [
     "ReplayablePublisher",

@@ -1,182 +1,160 @@
-"""One SUB socket: its frames to ordered records, its connection watched, its replay asked."""
+"""The streams that come over one source: frames in, ordered records out."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from kvctl.events import (
-    Batch,
     DecodeError,
-    Gap,
     Note,
     Position,
     Record,
-    Restart,
     Undecodable,
     WireBatch,
     decode_record,
     parse_message,
 )
-from kvctl.stream.errors import StreamError
+from kvctl.stream.connection import Connection
+from kvctl.stream.life import Message
 from kvctl.stream.order import Sequencer
-from kvctl.stream.replay import MAX_MESSAGE, TRIES, ReplayRequest
-from kvctl.stream.source import ReplayState, StreamSource, StreamStatus, speaks_ipv6
+from kvctl.stream.repeats import Repeats
+from kvctl.stream.replay import TIMEOUT_S, TRIES, ReplayRequest, StreamKey
+from kvctl.stream.sockets import open_dealer
+from kvctl.stream.source import StreamSource
+from kvctl.stream.status import ReplayState, StreamStatus
 
-RECEIVE_HWM = 100_000
 MAX_STREAMS = 1024
 """Streams on one endpoint; a hostile publisher could name a new pod with every message."""
 
 MESSAGES_PER_TURN = 512
 """Messages taken from one socket before the others have their turn."""
 
-HANDSHAKE_MS = 5000
-"""How long a peer may take to show that it speaks ZMQ."""
-
-RECONNECT_GRACE_S = 1.0
-"""How long after a lost connection libzmq must have begun to make it anew."""
-
 CONNECT_WAIT_S = 2.0
 """How long the replay waits for the SUB connection: what is published between is lost else."""
 
+SUBSCRIBE_S = 0.1
+"""How long after the connection is made the subscription has surely been taken."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How the replay is used. ``timeout`` in seconds, to the first message of an answer."""
+
+    use: bool = True
+    since_seq: int = 0
+    timeout: float = TIMEOUT_S
+    tries: int = TRIES
+
 
 @dataclass
-class _Counts:
-    batches: int = 0
-    gaps: int = 0
-    missing: int = 0
-    restarts: int = 0
-    undecodable: int = 0
-    last_batch_ns: int | None = None
+class _Asked:
+    """A request under way, and the streams it is for with the seq each of them wants."""
+
+    request: ReplayRequest
+    wants: dict[StreamKey, int] = field(default_factory=dict)
 
 
 class Endpoint:
-    """The streams that come over one source. Used by one thread; ``now`` is monotonic seconds."""
+    """The streams of one source. Used by one thread; times are monotonic seconds."""
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         source: StreamSource,
-        *,
-        use_replay: bool,
-        since_seq: int,
+        options: ReplayOptions,
         now: float,
-        positions: Mapping[tuple[str, int], Position],
+        positions: Mapping[StreamKey, Position],
     ) -> None:
         self.source = source
-        self.connected = False
-        self.accepted = False  # somebody took the TCP connection, whatever they speak
-        self.request: ReplayRequest | None = None
         self._context = context
-        self._replay = source.replay if use_replay else None
-        self._since = since_seq
+        self._options = options
         self._positions = positions
+        self._replay = source.replay if options.use else None
         self._replay_state: ReplayState = "none" if self._replay is None else "asking"
         self._ask_from = now + CONNECT_WAIT_S
-        self._streams: dict[tuple[str, int], Sequencer] = {}
-        self._counts: dict[tuple[str, int], _Counts] = {}
-        self._fault_counts: dict[str, int] = {}
-        self._was_connected = False
-        self._given_up_at: float | None = None
-        self.socket = context.socket(zmq.SUB)
-        self._monitor: zmq.Socket[bytes] | None = None
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
-        self._stream(source.pod, source.rank)
-
-    def _open(self) -> None:
-        socket = self.socket
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
-        socket.setsockopt(zmq.IPV6, speaks_ipv6(self.source.events))
-        socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        socket.setsockopt_string(zmq.SUBSCRIBE, self.source.topic)
-        self._monitor = socket.get_monitor_socket()
-        try:
-            if self.source.bind:
-                socket.bind(self.source.events)
-            else:
-                socket.connect(self.source.events)
-        except zmq.ZMQError as error:
-            verb = "bind" if self.source.bind else "connect to"
-            raise StreamError(
-                f"pod {self.source.pod}: cannot {verb} {self.source.events}: {error.strerror}",
-                remedy="expected an endpoint like tcp://10.0.0.7:5557"
-                + (", free on this machine" if self.source.bind else ""),
-            ) from None
+        self._drained = True
+        self._asked: _Asked | None = None
+        self._streams: dict[StreamKey, Sequencer] = {}
+        self._replayed_streams: set[StreamKey] = set()
+        self._repeats = Repeats()
+        if self._replay is not None:
+            open_dealer(context, self._replay).close()  # refuses what is no endpoint
+        self.connection = Connection(context, source)
+        self._stream((source.pod, source.rank))
 
     def close(self) -> None:
         """Close every socket."""
-        if self.request is not None:
-            self.request.close()
-        if self._monitor is not None:
-            self.socket.disable_monitor()
-        self.socket.close()
+        self._drop_request()
+        self.connection.close()
+
+    def sockets(self, *, read: bool) -> list[zmq.Socket[bytes]]:
+        """What to poll; ``read`` False leaves out the live batches."""
+        found = [self.connection.monitor]
+        if read:
+            found.append(self.connection.socket)
+        if self._asked is not None:
+            found.append(self._asked.request.socket)
+        return found
 
     @property
     def settled(self) -> bool:
-        """Whether no answer of the replay is awaited and no hole waits to be filled."""
-        return self.request is None and not any(
-            stream.catching_up or stream.held for stream in self._streams.values()
+        """Whether all is connected, no answer awaited, and no hole waits to be filled."""
+        return (
+            self.connection.connected
+            and self._asked is None
+            and all(stream.settled for stream in self._streams.values())
         )
 
     def step(self, now: float, *, read: bool) -> list[Record]:
         """Take what came; ``read`` False leaves the live batches with ZMQ for now."""
         out: list[Record] = []
-        self._watch_connection(now, out)
-        if self.request is not None:
-            self._drain_replay(now, out)
+        # The connection first: what it brings may be of another life than what came before.
+        for text in self.connection.watch(now):
+            self._note(text, out)
+        if self.connection.made:
+            self._connected(now, again=self.connection.remade)
         if read:
             self._receive(now, out)
+        if self._asked is not None:
+            self._drain_replay(self._asked, now, out)
         for stream in list(self._streams.values()):
             out += stream.tick(now)
         self._ask_replay(now)
-        self._count(out)
         return out
 
     def finish(self) -> list[Record]:
         """The end: what is held, with what is missing declared."""
-        out: list[Record] = []
-        if self.request is not None:
-            self.request.close()
-            self.request = None
-        for stream in self._streams.values():
-            out += stream.flush()
-        self._count(out)
-        return out
+        self._drop_request()
+        return [record for stream in self._streams.values() for record in stream.flush()]
 
     def statuses(self) -> list[StreamStatus]:
-        """The status of every stream of this endpoint."""
+        """The status of every stream; of the source's own only if it or none has had a batch."""
         found = []
-        for (pod, rank), stream in self._streams.items():
-            counts = self._counts[pod, rank]
+        for key, stream in self._streams.items():
+            if not stream.received and not stream.counts.batches and len(self._streams) > 1:
+                continue
+            counts = stream.counts
             found.append(
                 StreamStatus(
-                    pod,
-                    rank,
-                    self.source.events,
-                    self.connected,
-                    self._replay_state,
-                    stream.last_seq,
-                    counts.batches,
-                    counts.gaps,
-                    counts.missing,
-                    counts.restarts,
-                    counts.undecodable,
-                    stream.duplicates,
-                    counts.last_batch_ns,
+                    *key,
+                    endpoint=self.source.events,
+                    connected=self.connection.connected,
+                    replay=self._replay_state,
+                    last_seq=stream.last_seq,
+                    batches=counts.batches,
+                    gaps=counts.gaps,
+                    missing=counts.missing,
+                    restarts=counts.restarts,
+                    undecodable=counts.undecodable,
+                    duplicates=counts.duplicates,
+                    last_batch_ns=stream.last_batch_ns or None,
+                    recovered=counts.recovered,
+                    late=counts.late,
+                    held=stream.held,
                 )
             )
         return found
@@ -184,95 +162,71 @@ class Endpoint:
     # -- live -----------------------------------------------------------------------------------
 
     def _receive(self, now: float, out: list[Record]) -> None:
+        socket = self.connection.socket
         for _ in range(MESSAGES_PER_TURN):
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
+                self._drained = True
                 return
-            received = time.time_ns()
             try:
                 topic, seq, payload = parse_message(frames)
             except DecodeError as error:
                 self._fault(error.detail, out)
                 continue
-            message = self._message(received, topic, seq, payload)
-            stream = self._stream(message.wire.pod, message.wire.rank)
+            message = self._message(time.time_ns(), topic, seq, payload)
+            stream = self._stream((message.wire.pod, message.wire.rank))
             if stream is None:
-                self._fault(f"more than {MAX_STREAMS} streams; this one's are dropped", out)
-                continue
-            self._counts[message.wire.pod, message.wire.rank].last_batch_ns = received
-            out += stream.feed(message, now)
+                self._fault(f"more than {MAX_STREAMS} streams; the others are dropped", out)
+            else:
+                out += stream.feed(message, now)
 
-    def _message(
-        self, received: int, topic: bytes, seq: int, payload: bytes
-    ) -> Batch | Undecodable:
+    def _message(self, received: int, topic: bytes, seq: int, payload: bytes) -> Message:
         pod = self.source.pod
         if self.source.bind:
             pod = _pod_of(topic) or pod
         wire = WireBatch(received, pod, self.source.rank, topic, seq, payload)
-        return decode_record(wire, rank_from_payload=True)
+        message = decode_record(wire, rank_from_payload=True)
+        if isinstance(message, Undecodable) and len(self._streams) > 1:
+            rank = self._likely_rank(pod, seq)
+            wire = WireBatch(received, pod, rank, topic, seq, payload)
+            message = Undecodable(wire, message.error)
+        return message
 
-    def _stream(self, pod: str, rank: int) -> Sequencer | None:
-        stream = self._streams.get((pod, rank))
+    def _likely_rank(self, pod: str, seq: int) -> int:
+        """The rank of a batch that does not tell it: where ranks share a port, whose turn it is."""
+        for (of_pod, rank), stream in self._streams.items():
+            if of_pod == pod and stream.next_seq == seq:
+                return rank
+        return self.source.rank
+
+    def _stream(self, key: StreamKey) -> Sequencer | None:
+        stream = self._streams.get(key)
         if stream is None and len(self._streams) < MAX_STREAMS:
             stream = Sequencer(
-                pod,
-                rank,
+                *key,
                 replay=self._replay is not None,
-                since_seq=self._since,
-                resume=self._positions.get((pod, rank)),
+                since_seq=self._options.since_seq,
+                resume=self._positions.get(key),
             )
-            self._streams[pod, rank] = stream
-            self._counts[pod, rank] = _Counts()
+            self._streams[key] = stream
         return stream
 
+    def _connected(self, now: float, *, again: bool) -> None:
+        self.connection.made = self.connection.remade = False
+        self._ask_from = now + SUBSCRIBE_S
+        if again:
+            self._drained = False
+            self._drop_request()  # its answer may be of the life before
+        if self._replay_state == "silent":
+            self._replay_state = "asking"
+        for stream in self._streams.values():
+            stream.connected(again=again)
+
     def _fault(self, text: str, out: list[Record]) -> None:
-        """A malformed message: told when it is the first of its kind, then at 10, 100, …"""
-        count = self._fault_counts[text] = self._fault_counts.get(text, 0) + 1
-        if count == 1 or (count >= 10 and set(str(count)[1:]) == {"0"} and str(count)[0] == "1"):
-            again = "" if count == 1 else f" ({count} times by now)"
-            out.append(
-                Note(time.time_ns(), self.source.pod, None, f"{self.source.events}: {text}{again}")
-            )
-
-    # -- connection -----------------------------------------------------------------------------
-
-    def _watch_connection(self, now: float, out: list[Record]) -> None:
-        assert self._monitor is not None
-        while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
-            if event in (zmq.EVENT_CONNECT_DELAYED, zmq.EVENT_CONNECT_RETRIED):
-                self._given_up_at = None
-            elif event == zmq.EVENT_CONNECTED:
-                self.accepted = True
-                self._given_up_at = None
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self.connected = True
-                if self._was_connected and not self.source.bind:
-                    self._note("connected again", out)
-                    for stream in self._streams.values():
-                        stream.reconnected()
-                self._was_connected = True
-            elif event == zmq.EVENT_DISCONNECTED and self.connected:
-                self.connected = False
-                self._given_up_at = now + RECONNECT_GRACE_S
-                self._note("connection lost", out)
-            elif event in (
-                zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
-                zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
-                zmq.EVENT_HANDSHAKE_FAILED_AUTH,
-            ):
-                self._fault("does not speak ZMQ", out)
-        if self._given_up_at is not None and now >= self._given_up_at:
-            self._connect_anew()
-
-    def _connect_anew(self) -> None:
-        """libzmq itself does not after a message over the limit: it takes the peer for broken."""
-        self._given_up_at = None
-        if not self.source.bind:
-            with contextlib.suppress(zmq.ZMQError):
-                self.socket.disconnect(self.source.events)
-            self.socket.connect(self.source.events)
+        told = self._repeats.tell(text)
+        if told is not None:
+            self._note(told, out)
 
     def _note(self, text: str, out: list[Record]) -> None:
         out.append(Note(time.time_ns(), self.source.pod, None, f"{self.source.events}: {text}"))
@@ -280,53 +234,80 @@ class Endpoint:
     # -- replay ---------------------------------------------------------------------------------
 
     def _ask_replay(self, now: float) -> None:
-        if self.request is not None or self._replay is None:
+        if self._asked is not None or self._replay is None:
             return
-        if not self.connected and now < self._ask_from:
+        if now < self._ask_from:
             return
-        wanted = [stream.want for stream in self._streams.values() if stream.want is not None]
-        if wanted:
-            # One that never answered is asked again, but not waited for long.
-            tries = 1 if self._replay_state == "silent" else TRIES
-            self.request = ReplayRequest(self._context, self._replay, min(wanted), now, tries)
+        if not self._drained:
+            return  # what the old connection left must not be taken for newer than the answer
+        wants = {
+            key: stream.want for key, stream in self._streams.items() if stream.want is not None
+        }
+        if wants:
+            silent = self._replay_state == "silent"
+            request = ReplayRequest(
+                self._context,
+                self._replay,
+                min(wants.values()),
+                now,
+                decode=lambda *answer: self._message(time.time_ns(), *answer),
+                timeout=self._options.timeout,
+                tries=1 if silent else self._options.tries,
+            )
+            self._asked = _Asked(request, wants)
+            for key in wants:
+                self._streams[key].asked()
 
-    def _drain_replay(self, now: float, out: list[Record]) -> None:
-        request = self.request
-        assert request is not None
+    def _drain_replay(self, asked: _Asked, now: float, out: list[Record]) -> None:
+        request = asked.request
         request.drain(now)
-        if not request.done:
+        if not request.done and any(self._still_wants(key, asked) for key in asked.wants):
             return
-        self.request = None
+        self._drop_request()
+        if not request.done:  # everybody has stopped waiting
+            return
         self._replay_state = "ok" if request.whole else "silent" if request.silent else "incomplete"
         if self._replay_state == "silent":
             self._fault(f"no answer from the replay at {request.endpoint}", out)
         for fault in request.faults:
             self._fault(f"replay: {fault}", out)
-        received = time.time_ns()
-        by_stream: dict[tuple[str, int], list[Batch | Undecodable]] = {}
-        for seq, (topic, payload) in request.answers.items():
-            message = self._message(received, topic, seq, payload)
-            if self._stream(message.wire.pod, message.wire.rank) is not None:
-                by_stream.setdefault((message.wire.pod, message.wire.rank), []).append(message)
-        for key, stream in self._streams.items():
-            if stream.want is not None:
-                out += stream.replayed(by_stream.get(key, ()), request.whole, now)
-        request.answers = {}
+        self._replayed_streams.update(request.batches)
+        for key in request.batches.keys() - self._streams.keys():
+            stream = self._stream(key)
+            if stream is not None and stream.want is not None and stream.want >= request.start:
+                asked.wants[key] = stream.want
+        for key in asked.wants:
+            if self._still_wants(key, asked):
+                batches = request.batches.get(key, {})
+                whole = request.whole and self._speaks_for(key)
+                out += self._streams[key].replayed(
+                    batches.values(), whole, now, recv_ns=time.time_ns()
+                )
 
-    def _count(self, records: list[Record]) -> None:
-        for record in records:
-            if isinstance(record, (Batch, Undecodable)):
-                counts = self._counts[record.wire.pod, record.wire.rank]
-                counts.batches += 1
-                counts.undecodable += isinstance(record, Undecodable)
-            elif isinstance(record, Gap):
-                counts = self._counts[record.pod, record.rank]
-                counts.gaps += not record.recovered
-                counts.missing += 0 if record.recovered else record.missing
-            elif isinstance(record, Restart):
-                self._counts[record.pod, record.rank].restarts += 1
+    def _speaks_for(self, key: StreamKey) -> bool:
+        """Whether the replay can be silent about a stream only because it holds nothing of it.
+
+        Several engines may publish to one endpoint, while its replay is that of one of them.
+        """
+        if key in self._replayed_streams:
+            return True
+        others = self._replayed_streams or any(
+            each.received or each.counts.batches
+            for other, each in self._streams.items()
+            if other != key
+        )
+        return not others
+
+    def _still_wants(self, key: StreamKey, asked: _Asked) -> bool:
+        return self._streams[key].want == asked.wants[key]
+
+    def _drop_request(self) -> None:
+        if self._asked is not None:
+            self._asked.request.close()
+            self._asked = None
 
 
 def _pod_of(topic: bytes) -> str | None:
+    """The pod of a topic of llm-d's form, `kv@<pod>@<model>`."""
     parts = topic.decode(errors="replace").split("@")
     return parts[1] if len(parts) == 3 and parts[0] == "kv" and parts[1] else None

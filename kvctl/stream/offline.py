@@ -7,38 +7,34 @@ from collections.abc import Iterable, Iterator
 from kvctl.events import Gap, Note, Record, Restart, WireBatch, decode_record
 from kvctl.stream.order import Sequencer
 
-_GRACE_BATCHES = 64
-"""How many batches of a stream may come before a missing one still counts as reordered."""
+GRACE_BATCHES = 64
+"""How many batches of a stream may come before a missing one no longer counts as reordered."""
 
 
 def order_capture(records: Iterable[WireBatch | Gap | Restart | Note]) -> Iterator[Record]:
     """Decode what a capture holds and put each stream's batches in order.
 
     A capture of kvctl's own is in order already and has its gaps and restarts marked; in one of
-    other make they are found here.
+    other make they are found here. A stream's rank is what the reader of the capture says it is.
     """
     streams: dict[tuple[str, int], Sequencer] = {}
-    counts: dict[tuple[str, int], int] = {}
-
-    def sequencer(pod: str, rank: int) -> Sequencer:
-        found = streams.get((pod, rank))
-        if found is None:
-            found = streams[pod, rank] = Sequencer(pod, rank, grace=_GRACE_BATCHES)
-            counts[pod, rank] = 0
-        return found
 
     for record in records:
-        if isinstance(record, WireBatch):
-            key = (record.pod, record.rank)
-            stream = sequencer(*key)
-            counts[key] += 1
-            yield from stream.feed(decode_record(record), counts[key])
-            yield from stream.tick(counts[key])
-        elif isinstance(record, Gap):
-            yield from sequencer(record.pod, record.rank).mark_gap(record)
-        elif isinstance(record, Restart):
-            yield from sequencer(record.pod, record.rank).mark_restart(record)
-        else:
+        if isinstance(record, Note):
             yield record
+            continue
+        key = (record.pod, record.rank)
+        stream = streams.get(key)
+        if stream is None:
+            stream = streams[key] = Sequencer(*key, grace=GRACE_BATCHES)
+        if isinstance(record, WireBatch):
+            ordered = stream.feed(decode_record(record), stream.received)
+            yield from ordered
+            if not ordered:  # it waits, or was dropped
+                yield from stream.tick(stream.received)
+        elif isinstance(record, Gap):
+            yield from stream.mark_gap(record)
+        else:
+            yield from stream.mark_restart(record)
     for stream in streams.values():
         yield from stream.flush()

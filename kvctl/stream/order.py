@@ -1,44 +1,37 @@
 """Order for one stream: each seq once, in order; gaps, restarts and late comers found out.
 
-Pure: no sockets, and time (monotonic seconds) is passed in. How a restart shows is in vLLM's
-``ZmqEventPublisher``: a new process counts from 0 again.
+Pure: no sockets, and time is passed in. How a restart shows is in vLLM's ``ZmqEventPublisher``: a
+new process counts from 0 again.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias
 
-from kvctl.events import (
-    Batch,
-    BlockStored,
-    Gap,
-    Position,
-    Record,
-    Restart,
-    Undecodable,
-    position_of,
-)
-
-Message: TypeAlias = Batch | Undecodable
+from kvctl.events import Gap, Position, Record, Restart, Undecodable, position_of
+from kvctl.stream.answer import Answer, Place, SortedLive, runs
+from kvctl.stream.life import Life, Message, engine_time, newer, older
+from kvctl.stream.status import StreamCounts
+from kvctl.stream.waiting import Waiting
 
 GRACE_S = 0.2
 """How long a missing batch may still arrive by itself before it counts as a gap."""
 
-MAX_WAITING = 100_000
-"""Batches held behind a hole before the hole is given up."""
+MAX_HELD = 100_000
+"""Batches held behind a hole, or while the replay answers, before the wait is given up."""
 
-_REMEMBERED = 256
+COLD_START = "cold start"
 
 
 class Sequencer:
     """Puts the batches of one (pod, DP rank) in order.
 
     With ``replay`` the stream begins by catching up from ``since_seq``, and holes are filled from
-    the replay: whenever `want` is not None, its seq must be asked for and the whole answer handed
-    to `replayed`. ``grace`` is in the unit of the times passed in. With ``resume`` it goes on
-    behind that batch, if the engine still lives the same life.
+    the replay: whenever `want` is not None, that seq must be asked for (call `asked` then) and
+    the whole answer handed to `replayed`; live batches are held meanwhile. ``grace`` is in the
+    unit of the times passed in. With ``resume`` the stream goes on behind that batch, if the engine
+    still lives the same life. ``received`` counts live batches, ``last_batch_ns`` is when the last
+    of them came.
     """
 
     def __init__(
@@ -53,323 +46,364 @@ class Sequencer:
     ) -> None:
         self.pod = pod
         self.rank = rank
-        self.want: int | None = since_seq if replay else None
-        self.duplicates = 0
-        self.late = 0
+        self.want: int | None = None
+        self.counts = StreamCounts()
+        self.received = 0
+        self.last_batch_ns = 0
         self._replay = replay
         self._since = since_seq
         self._grace = grace
-        self._next: int | None = None
-        self._last_ts: float | None = None
-        self._topic = b""
-        self._hash_kind: int | None = None
-        self._seen: deque[Position] = deque(maxlen=_REMEMBERED)
-        self._waiting: dict[int, Message] = {}
-        self._hole_since: float | None = None
-        self._held: list[Message] = []
-        self._recv_ns = 0
-        if resume is not None:
-            self._next = resume.seq + 1
-            self._last_ts = resume.ts
-            self._seen.append(resume)
-            self.want = resume.seq if replay else None
+        self._life = Life(resume)
+        self._waiting = Waiting()
+        self._held: list[Message] = []  # while the replay is awaited, in order of receipt
+        self._held_before = 0  # how many of them came before it was asked
+        self._reconnected = resume is not None and not replay
+        self._replay_ns = 0
+        if replay:
+            self._ask()
 
     @property
     def last_seq(self) -> int | None:
         """The last seq given out in this life."""
-        return None if self._next is None or not self._seen else self._next - 1
+        return self._life.last_seq
 
     @property
-    def catching_up(self) -> bool:
-        """Whether an answer of the replay is awaited."""
-        return self.want is not None
+    def next_seq(self) -> int | None:
+        """The seq that comes next; None before the first is known."""
+        return self._life.next
 
     @property
     def held(self) -> int:
         """Batches received but not yet given out."""
         return len(self._held) + len(self._waiting)
 
+    @property
+    def _now_ns(self) -> int:
+        return max(self.last_batch_ns, self._replay_ns)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no answer of the replay is awaited and no hole waits to be filled."""
+        return self.want is None and not self._waiting
+
     def feed(self, message: Message, now: float) -> list[Record]:
         """Take a live batch; returns what is in order now."""
-        self._recv_ns = message.wire.recv_ns
+        wire = message.wire
+        life = self._life
+        self.received += 1
+        self.last_batch_ns = wire.recv_ns
+        if wire.seq == life.next and self.want is None and not self._waiting:
+            sign = life.follow(message)
+            if sign is None:
+                self._count(message)
+                return [message]
+        out: list[Record] = []
+        self._take(message, now, out)
+        return out
+
+    def asked(self) -> None:
+        """`want` is being asked for now: over a reconnection, the answer knows of all that came
+        before, if it is of the same life.
+        """
+        self._held_before = len(self._held)
+
+    def replayed(
+        self, messages: Iterable[Message], whole: bool, now: float, *, recv_ns: int = 0
+    ) -> list[Record]:
+        """Take the replay's answer from `want` on; ``whole`` if it had its end and no hole.
+
+        A replay that did not answer is an empty answer that is not whole. ``recv_ns`` is when it
+        was over, for the gaps and restarts that it shows.
+        """
+        out: list[Record] = []
         if self.want is not None:
-            self._held.append(message)
-            return []
-        out: list[Record] = []
-        self._live(message, now, out)
+            answer = Answer(messages, self.want, whole=whole)
+            self.want = None
+            self._replay_ns = max(self._replay_ns, recv_ns)
+            self._drop_strays(answer)
+            sign = self._other_life(answer)
+            if sign is None:
+                self._merge(answer, now, out)
+            else:
+                self._leave_life(answer, sign, out)
+            self._held_before = 0
         return out
 
-    def replayed(self, messages: Iterable[Message], whole: bool, now: float) -> list[Record]:
-        """Take the replay's answer from `want` on; ``whole`` if it had its end and no hole."""
-        asked, self.want = self.want, None
-        answer = {message.wire.seq: message for message in messages}
-        self._recv_ns = max((m.wire.recv_ns for m in answer.values()), default=self._recv_ns)
-        out: list[Record] = []
-        if self._next is None:
-            self._begin(answer, whole, asked or 0, out)
-        elif self._continues(answer, whole, asked or 0, out):
-            self._fill(answer, out)
-        if self.want is None:
-            self._release(now, out)
-        return out
+    def connected(self, *, again: bool) -> None:
+        """A connection was made: ask what was missed.
 
-    def reconnected(self) -> None:
-        """The connection was lost and made anew: ask whether the life goes on."""
+        If ``again``, perhaps to another life: the replay tells, or the next batch.
+        """
+        self._reconnected = self._reconnected or again
         if self._replay and self.want is None:
             self._ask()
 
     def tick(self, now: float) -> list[Record]:
         """Let time pass: a hole that is older than the grace is asked for, or given up."""
-        if (
-            self._hole_since is None
-            or self.want is not None
-            or now - self._hole_since < self._grace
-        ):
-            return []
-        if self._replay:
-            self._ask()
-            return []
         out: list[Record] = []
-        self._give_up_hole(out)
+        while self._waiting and self.want is None:
+            if now - self._waiting.since < self._grace:
+                break
+            if self._replay:
+                self._ask()
+            else:
+                self._give_up_hole(out)
         return out
 
     def flush(self) -> list[Record]:
         """The end: everything that is held, with what is missing declared."""
-        self.want, self._replay = None, False
-        out: list[Record] = []
-        self._release(0.0, out)
+        self._replay = False
+        out = self.replayed((), False, 0.0)
         while self._waiting:
             self._give_up_hole(out)
         return out
 
     def mark_gap(self, gap: Gap) -> list[Record]:
         """A gap that a capture tells of: what it says is missing is not waited for."""
+        if gap.recovered:
+            self.counts.recovered += gap.missing
+            return [gap]
         out: list[Record] = []
-        if not gap.recovered and (self._next is None or gap.to_seq >= self._next):
-            out.append(gap)
-            self._next = gap.to_seq + 1
-            self._drain(out)
-        elif gap.recovered:
-            out.append(gap)
+        life = self._life
+        if life.next is not None:
+            if gap.to_seq < life.next:
+                return []
+            while self._waiting and self._waiting.first < gap.from_seq:
+                self._give_up_hole(out)
+            if life.next < gap.from_seq:
+                self._lose(life.next, gap.from_seq - 1, "not in the capture", out)
+        while self._waiting and self._waiting.first <= gap.to_seq:
+            self._waiting.take(self._waiting.first)
+            self.counts.late += 1
+        self._count_lost(gap)
+        out.append(gap)
+        life.next = gap.to_seq + 1
+        self._drain(out)
         return out
 
     def mark_restart(self, restart: Restart) -> list[Record]:
         """A restart that a capture tells of."""
-        out = self.flush()
-        out.append(restart)
-        self._new_life()
+        out: list[Record] = []
+        while self._waiting:
+            self._give_up_hole(out)
+        self._begin_life(restart, out)
         return out
 
     # -- live -----------------------------------------------------------------------------------
 
-    def _live(self, message: Message, now: float, out: list[Record], held: bool = False) -> None:
-        wire = message.wire
-        seq = wire.seq
-        if self._next is None:
+    def _take(self, message: Message, now: float, out: list[Record]) -> None:
+        life = self._life
+        seq = message.wire.seq
+        if self.want is not None:
+            self._held.append(message)
+            if len(self._held) > MAX_HELD:
+                out += self.replayed((), False, now)
+        elif life.next is None:
             if seq > self._since:
-                out.append(self._gap(self._since, seq - 1, False, "cold start"))
+                self._lose(self._since, seq - 1, COLD_START, out)
             self._emit(message, out)
-        elif seq == self._next and not (held and self._older(message)):
-            if (sign := self._other_life(message)) is None:
-                self._emit(message, out)
-                if self._waiting:
-                    self._drain(out)
-            else:
-                self._restart(sign, message, now, out)
-        elif seq > self._next:
-            if held and self._older(message):
-                self.late += 1
-            elif (sign := self._other_life(message)) is not None:
-                self._restart(sign, message, now, out)
-            else:
-                self._waiting[seq] = message
-                if self._hole_since is None:
-                    self._hole_since = now
-                if len(self._waiting) > MAX_WAITING:
-                    self._give_up_hole(out)
-        else:
+        elif seq < life.next:
             self._behind(message, now, out)
+        elif (sign := self._another_life(message)) is not None:
+            self._restart(sign, message, now, out)
+        elif seq == life.next:
+            self._emit(message, out)
+            if self._waiting:
+                self._drain(out)
+        else:
+            self._wait(message, now, out)
+
+    def _wait(self, message: Message, now: float, out: list[Record]) -> None:
+        """Hold a batch that is ahead of its turn."""
+        seq = message.wire.seq
+        there = self._waiting.get(seq)
+        if there is None:
+            self._waiting.add(message, now)
+            if len(self._waiting) > MAX_HELD:
+                self._give_up_hole(out)
+        elif position_of(there) == position_of(message):
+            self.counts.duplicates += 1
+        elif newer(message, engine_time(there)):
+            self._restart(f"another batch came under seq {seq}", message, now, out)
+        else:
+            self.counts.late += 1
 
     def _behind(self, message: Message, now: float, out: list[Record]) -> None:
         """A seq that was passed: a duplicate, a late comer, or a new life."""
+        life = self._life
         seq = message.wire.seq
-        known = next((seen for seen in self._seen if seen.seq == seq), None)
-        if known is not None and known == position_of(message):
-            self.duplicates += 1
+        if life.last is None:  # nothing was seen yet, we only asked for later ones
+            self._emit(message, out)
             return
-        # The same seq with other contents, or any that was sent after the last: another life.
-        than = self._last_ts if known is None else known.ts
-        if (ts := _ts(message)) is not None and (than is None or ts > than):
-            self._restart(f"seq went back from {self.last_seq} to {seq}", message, now, out)
+        known = life.recall(seq)
+        if known == position_of(message):
+            self.counts.duplicates += 1
+            return
+        # The same seq with other contents, or any that was made after the last: another life.
+        # The clock may have been set back over a restart, but a new connection brings nothing old.
+        than = life.last_ts if known is None or known.ts is None else known.ts
+        unsure = than is None and engine_time(message) is not None
+        if unsure or newer(message, than) or self._reconnected:
+            self._restart(f"seq went back from {life.last_seq} to {seq}", message, now, out)
         else:
-            self.late += 1
+            self.counts.late += 1
 
-    def _other_life(self, message: Message) -> str | None:
-        topic = message.wire.topic
-        if topic and self._topic and topic != self._topic:
-            return "the topic changed"
-        if self._waiting and self._newer_than_what_follows(message):
-            return f"seq went back to {message.wire.seq}"
-        kind = _hash_kind(message)
-        if kind is not None and self._hash_kind is not None and kind != self._hash_kind:
-            return "the form of block hashes changed"
-        return None
-
-    def _newer_than_what_follows(self, message: Message) -> bool:
-        """Whether a batch held behind a hole has a higher seq, but was sent earlier."""
-        ts = _ts(message)
-        return ts is not None and any(
-            seq > message.wire.seq and (other := _ts(waiting)) is not None and other < ts
-            for seq, waiting in self._waiting.items()
-        )
-
-    def _older(self, message: Message) -> bool:
-        """Whether a batch held back while catching up is older than what the replay brought."""
-        ts = _ts(message)
-        return ts is not None and self._last_ts is not None and ts < self._last_ts
+    def _another_life(self, message: Message) -> str | None:
+        """Why a batch ahead cannot be of this life: foreign, or newer than one of a higher seq."""
+        if self._waiting:
+            seq, top = message.wire.seq, self._waiting.get(self._waiting.last)
+            if top is not None and seq < top.wire.seq and newer(message, engine_time(top)):
+                return f"seq went back from {top.wire.seq} to {seq}"
+        return self._life.foreign(message)
 
     def _restart(self, reason: str, message: Message, now: float, out: list[Record]) -> None:
         while self._waiting:
             self._give_up_hole(out)
-        out.append(self._restarted(reason))
-        if self._replay:
-            self._held.append(message)
-        else:
-            self._live(message, now, out)
+        self._begin_life(self._restarted(reason), out)
+        self._take(message, now, out)
 
     def _restarted(self, reason: str) -> Restart:
-        restart = Restart(self._recv_ns, self.pod, self.rank, self.last_seq, reason)
-        self._new_life()
-        return restart
+        return Restart(self._now_ns, self.pod, self.rank, self.last_seq, reason)
 
-    def _new_life(self) -> None:
-        self._next = None
+    def _begin_life(self, restart: Restart, out: list[Record]) -> None:
+        out.append(restart)
+        self.counts.restarts += 1
+        self._life = Life()
         self._since = 0
-        self._last_ts = None
-        self._topic = b""
-        self._hash_kind = None
-        self._seen.clear()
-        self._waiting.clear()
-        self._hole_since = None
+        self._reconnected = False
         self.want = 0 if self._replay else None
 
     def _emit(self, message: Message, out: list[Record]) -> None:
-        wire = message.wire
-        self._next = wire.seq + 1
-        self._topic = wire.topic or self._topic
-        if isinstance(message, Batch):
-            self._last_ts = message.events.ts
-            if self._hash_kind is None:
-                self._hash_kind = _hash_kind(message)
-        self._seen.append(position_of(message))
+        self._life.add(message)
+        self._count(message)
         out.append(message)
 
+    def _count(self, message: Message) -> None:
+        self._reconnected = False
+        self.counts.batches += 1
+        if isinstance(message, Undecodable):
+            self.counts.undecodable += 1
+
     def _drain(self, out: list[Record]) -> None:
-        while self._next is not None and (message := self._waiting.pop(self._next, None)):
-            self._emit(message, out)
-        if not self._waiting:
-            self._hole_since = None
+        while (next_seq := self._life.next) is not None and next_seq in self._waiting:
+            self._emit(self._waiting.take(next_seq), out)
 
     def _give_up_hole(self, out: list[Record], reason: str = "lost on the way") -> None:
-        first = min(self._waiting)
-        assert self._next is not None
-        out.append(self._gap(self._next, first - 1, False, reason))
-        self._next = first
+        """Declare what is missing before the first that waits, and go on with that."""
+        next_seq = self._life.next
+        assert next_seq is not None
+        first = self._waiting.first
+        self._lose(next_seq, first - 1, reason, out)
+        self._life.next = first
         self._drain(out)
+
+    def _lose(self, first: int, last: int, reason: str, out: list[Record]) -> None:
+        gap = Gap(self._now_ns, self.pod, self.rank, first, last, False, reason)
+        self._count_lost(gap)
+        out.append(gap)
+
+    def _count_lost(self, gap: Gap) -> None:
+        self.counts.gaps += 1
+        self.counts.missing += gap.missing
 
     # -- replay ---------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """From the last batch seen, so that the answer shows whether this is the same life."""
-        last = self.last_seq
-        self.want = self._since if self._next is None else self._next if last is None else last
+        last, next_seq = self._life.last_seq, self._life.next
+        self.want = last if last is not None else self._since if next_seq is None else next_seq
 
-    def _begin(
-        self, answer: dict[int, Message], whole: bool, asked: int, out: list[Record]
-    ) -> None:
-        if not answer:
-            if whole:
-                self._next = asked
-            return
-        first = min(answer)
-        if first > asked:
-            out.append(self._gap(asked, first - 1, False, "older than the replay buffer"))
-        self._next = first
-        self._fill(answer, out, initial=True)
+    def _drop_strays(self, answer: Answer) -> None:
+        """Batches of a life before this one, come late: older than what was given out last."""
+        last_ts = self._life.last_ts
+        for message in self._waiting.messages():
+            if (
+                older(message, last_ts)
+                and answer.place(message, before=self._reconnected) is Place.EARLIER_LIFE
+            ):
+                self._waiting.take(message.wire.seq)
+                self.counts.late += 1
 
-    def _continues(
-        self, answer: dict[int, Message], whole: bool, asked: int, out: list[Record]
-    ) -> bool:
-        """Whether the answer is of the life we know; if not, the new one is asked for."""
-        known = next((seen for seen in self._seen if seen.seq == asked), None)
-        there = answer.get(asked)
+    def _other_life(self, answer: Answer) -> str | None:
+        """Why the answer is of another life than ours; None if it can be of ours."""
+        life = self._life
+        if life.last is None:
+            return None
+        there = answer.batches.get(answer.asked)
+        known = life.recall(answer.asked)
         if there is not None and known is not None and known != position_of(there):
-            reason = "the replay holds other batches under the same seqs"
-        elif not answer and whole and known is not None:
-            reason = "the replay ends before the last seq seen"
-        elif any(self._disowned(each, answer, whole) for each in self._waiting.values()):
-            reason = "the replay does not hold what came last"
-        else:
-            return True
-        # What the new life's replay holds comes with it; the rest ends the old one.
-        self._waiting = {
-            seq: each for seq, each in self._waiting.items() if self._disowned(each, answer, whole)
-        }
+            return f"the replay holds another batch under seq {answer.asked}"
+        if not answer.batches and answer.whole and answer.asked == life.last_seq:
+            return "the replay ends before the last seq seen"
+        for message in self._waiting.messages():
+            if answer.place(message, before=self._reconnected) is Place.EARLIER_LIFE:
+                return "the replay does not hold what came last"
+        signs = (life.foreign(message) for message in answer.batches.values())
+        return next((sign for sign in signs if sign is not None), None)
+
+    def _leave_life(self, answer: Answer, sign: str, out: list[Record]) -> None:
+        """What waits of the old life ends it, what is of the new one waits for its replay."""
+        new = []
+        if answer.batches:
+            for message in self._waiting.messages():
+                if answer.place(message, before=self._reconnected) is not Place.EARLIER_LIFE:
+                    new.append(self._waiting.take(message.wire.seq))
         while self._waiting:
             self._give_up_hole(out)
-        out.append(self._restarted(reason))
-        return False
+        self._begin_life(self._restarted(sign), out)
+        self._held[:0] = new
 
-    def _disowned(self, waiting: Message, answer: dict[int, Message], whole: bool) -> bool:
-        """Whether the answer shows that a batch held behind a hole is of an earlier life."""
-        there = answer.get(waiting.wire.seq)
-        if there is not None:
-            return position_of(there) != position_of(waiting)
-        return whole and not any(seq > waiting.wire.seq for seq in answer)
+    def _merge(self, answer: Answer, now: float, out: list[Record]) -> None:
+        """Give out the answer, with what came live in its places, then what came live after it."""
+        # What was lacking when we asked, and still is, will not come. Of what came since we asked
+        # more may be on the way, unless the replay has failed.
+        decided = max(answer.end, self._waiting.last) if answer.whole else None
+        before = len(self._waiting) + self._held_before if self._reconnected else 0
+        live = self._waiting.take_all() + self._held
+        self._held = []
+        next_seq = answer.asked if self._life.next is None else self._life.next
+        sorted_live = answer.sort(live, next_seq, before)
+        self.counts.late += sorted_live.earlier
+        self.counts.duplicates += sorted_live.repeated
+        self._give_out(answer, sorted_live, out)
+        if answer.batches or answer.whole:
+            self._reconnected = False
+        for message in sorted_live.after:
+            self._take(message, now, out)
+        while self.want is None and self._waiting:
+            if decided is not None and self._waiting.first > decided:
+                break
+            self._give_up_hole(out, answer.shortfall)
 
-    def _fill(self, answer: dict[int, Message], out: list[Record], initial: bool = False) -> None:
-        """Give out what the answer brings, each hole in it declared."""
-        assert self._next is not None
-        hole_end = min(self._waiting, default=None)
-        for seq in sorted(answer):
-            if seq < self._next:
+    def _give_out(self, answer: Answer, live: SortedLive, out: list[Record]) -> None:
+        life = self._life
+        begins = life.untouched
+        if life.next is None and (answer.batches or answer.whole):
+            life.next = answer.asked
+        cold = life.last is None
+        # Before the reach of what came live, batches that did not come live were lost; over a
+        # reconnection all of them were. What the first answer brings is the past, no loss.
+        reach = -1 if begins else answer.end + 1 if self._reconnected else live.reach
+        recovered = runs(
+            seq
+            for seq in answer.seqs
+            if seq < reach and seq not in live.within and seq >= (life.next or 0)
+        )
+        for seq, message in sorted({**answer.batches, **live.within}.items()):
+            assert life.next is not None
+            if seq < life.next:
                 continue
-            if seq > self._next:
-                out.append(self._gap(self._next, seq - 1, False, "not in the replay"))
-            elif hole_end is not None and seq < hole_end and not initial:
-                end = seq
-                while end + 1 in answer and end + 1 < hole_end:
-                    end += 1
-                out.append(self._gap(seq, end, True, "from the replay"))
-                hole_end = None
-            self._emit(answer[seq], out)
-            self._waiting.pop(seq, None)
-        self._drain(out)
-
-    def _release(self, now: float, out: list[Record]) -> None:
-        """After catching up: the holes that stay are declared, then the held go their way."""
-        while self._waiting:
-            self._give_up_hole(out, "not in the replay" if self._replay else "lost on the way")
-        held, self._held = self._held, []
-        for number, message in enumerate(held):
-            self._live(message, now, out, held=True)
-            if self.want is not None:
-                self._held += held[number + 1 :]
-                return
-
-    def _gap(self, first: int, last: int, recovered: bool, reason: str) -> Gap:
-        return Gap(self._recv_ns, self.pod, self.rank, first, last, recovered, reason)
+            if seq > life.next:
+                self._lose(life.next, seq - 1, _why_lost(answer, seq, cold), out)
+            if (run_end := recovered.get(seq)) is not None:
+                gap = Gap(self._now_ns, self.pod, self.rank, seq, run_end, True, "from the replay")
+                self.counts.recovered += gap.missing
+                out.append(gap)
+            self._emit(message, out)
 
 
-def _ts(message: Message) -> float | None:
-    return message.events.ts if isinstance(message, Batch) else None
-
-
-def _hash_kind(message: Message) -> int | None:
-    """0 for int hashes, the length of byte hashes, None for a batch that stores nothing."""
-    if isinstance(message, Batch):
-        for event in message.events.events:
-            if isinstance(event, BlockStored) and event.block_hashes:
-                first = event.block_hashes[0]
-                return 0 if isinstance(first, int) else len(first)
-    return None
+def _why_lost(answer: Answer, before: int, cold: bool) -> str:
+    if before > answer.seqs[0]:
+        return answer.shortfall
+    past = "older than the replay buffer"
+    return f"{COLD_START}: {past}" if cold else past

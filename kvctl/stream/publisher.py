@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
 
@@ -11,6 +10,9 @@ import zmq
 from kvctl.events import END_OF_REPLAY, encode_seq
 from kvctl.stream.errors import StreamError
 from kvctl.stream.source import speaks_ipv6
+
+_LINGER_MS = 1000
+_END_OF_FEED = b""
 
 
 class ReplayablePublisher:
@@ -30,32 +32,33 @@ class ReplayablePublisher:
         replay_topic: bool = True,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._buffer: deque[tuple[bytes, int, bytes]] = deque(maxlen=buffer_steps)
+        self._buffer: deque[list[bytes]] = deque(maxlen=buffer_steps)
         self._replay_topic = replay_topic
         self._subscribed = threading.Event()
-        self._queue: queue.SimpleQueue[tuple[bytes, int, bytes] | None] = queue.SimpleQueue()
-        self._pub = self._context.socket(zmq.XPUB)
-        self._router: zmq.Socket[bytes] | None = None
+        self._publishing = threading.Lock()
         try:
-            self.events_endpoint = self._bind(self._pub, events_endpoint)
+            self._pub = self._bind(zmq.XPUB, events_endpoint)
+            self.events_endpoint = self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._router: zmq.Socket[bytes] | None = None
             self.replay_endpoint: str | None = None
             if replay_endpoint is not None:
-                self._router = self._context.socket(zmq.ROUTER)
-                self.replay_endpoint = self._bind(self._router, replay_endpoint)
-            self._wake_in = self._context.socket(zmq.PAIR)
-            self._wake_out = self._context.socket(zmq.PAIR)
-            self._wake_in.bind("inproc://wake")
-            self._wake_out.connect("inproc://wake")
+                self._router = self._bind(zmq.ROUTER, replay_endpoint)
+                self.replay_endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+            # The way to the thread that has the sockets. It holds so many batches, then waits.
+            self._feed = self._context.socket(zmq.PAIR)
+            self._fed = self._context.socket(zmq.PAIR)
+            self._feed.bind("inproc://batches")
+            self._fed.connect("inproc://batches")
         except BaseException:
             self._context.destroy(linger=0)
             raise
         self._thread = threading.Thread(target=self._serve, name="kvctl-publisher", daemon=True)
         self._thread.start()
 
-    @staticmethod
-    def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
+    def _bind(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
         socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.LINGER, 1000)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
         socket.setsockopt(zmq.IPV6, speaks_ipv6(endpoint))
         try:
             socket.bind(endpoint)
@@ -64,12 +67,17 @@ class ReplayablePublisher:
                 f"cannot bind {endpoint}: {error.strerror}",
                 remedy="is the port in use, and the address this machine's?",
             ) from None
-        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        return socket
 
     def publish(self, topic: bytes, seq: int, payload: bytes) -> None:
-        """Send one batch to whoever is subscribed, and keep it for the replay."""
-        self._queue.put((topic, seq, payload))
-        self._wake_in.send(b"")
+        """Send one batch to whoever is subscribed, and keep it for the replay.
+
+        A replay asked for after this call has the batch. Raises `StreamError` after `close`.
+        """
+        with self._publishing:
+            if not self._thread.is_alive():
+                raise StreamError(f"{self.events_endpoint}: the publisher has been closed")
+            self._feed.send_multipart([topic, encode_seq(seq), payload])
 
     def wait_for_subscriber(self, timeout: float) -> bool:
         """Wait until somebody has subscribed; False after ``timeout`` seconds."""
@@ -77,40 +85,45 @@ class ReplayablePublisher:
 
     def close(self) -> None:
         """Send what is queued, then stop."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._wake_in.send(b"")
-            self._thread.join()
-        self._context.destroy(linger=1000)
+        with self._publishing:
+            if self._thread.is_alive():
+                self._feed.send(_END_OF_FEED)
+                self._thread.join()
+        self._context.destroy(linger=_LINGER_MS)
 
     def _serve(self) -> None:
         poller = zmq.Poller()
-        for socket in (self._pub, self._wake_out, self._router):
+        for socket in (self._pub, self._fed, self._router):
             if socket is not None:
                 poller.register(socket, zmq.POLLIN)
         while True:
             ready = dict(poller.poll())
             if self._pub in ready and self._pub.recv()[:1] == b"\x01":
                 self._subscribed.set()
-            if self._wake_out in ready:
-                self._wake_out.recv()
-                item = self._queue.get()
-                if item is None:
-                    return
-                topic, seq, payload = item
-                self._pub.send_multipart([topic, encode_seq(seq), payload])
-                self._buffer.append(item)
+            # Before a request is answered: who asks may know what was published.
+            if not self._publish_fed():
+                return
             if self._router is not None and self._router in ready:
                 self._answer(self._router)
+
+    def _publish_fed(self) -> bool:
+        """Publish what was handed in; False at the end of it."""
+        while True:
+            try:
+                frames = self._fed.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return True
+            if len(frames) == 1:
+                return False
+            self._pub.send_multipart(frames)
+            self._buffer.append(frames)
 
     def _answer(self, router: zmq.Socket[bytes]) -> None:
         frames = router.recv_multipart()
         if len(frames) != 3 or len(frames[2]) != 8:
             return
-        client, start = frames[0], int.from_bytes(frames[2], "big")
-        for topic, seq, payload in self._buffer:
-            if seq >= start:
-                named = [topic] if self._replay_topic else []
-                router.send_multipart([client, b"", *named, encode_seq(seq), payload])
-        named = [b""] if self._replay_topic else []
-        router.send_multipart([client, b"", *named, END_OF_REPLAY, b""])
+        client, start = frames[0], frames[2]
+        end = [b"", END_OF_REPLAY, b""]
+        for batch in [*self._buffer, end]:
+            if batch[1] >= start:  # big-endian: in the order of the numbers
+                router.send_multipart([client, b"", *batch[0 if self._replay_topic else 1 :]])

@@ -10,24 +10,28 @@ from collections.abc import Iterable, Mapping
 import zmq
 
 from kvctl.events import Batch, Position, Record, Undecodable
-from kvctl.stream.endpoint import Endpoint
-from kvctl.stream.source import StreamSource, StreamStatus
+from kvctl.stream.endpoint import Endpoint, ReplayOptions
+from kvctl.stream.errors import StreamError
+from kvctl.stream.replay import TIMEOUT_S, TRIES, StreamKey
+from kvctl.stream.source import StreamSource
+from kvctl.stream.status import StreamStatus
 
 MAX_QUEUED = 20_000
-"""Records waiting for the reader, each 4 KiB of payload counting as one more. Beyond, live batches
+"""Records waiting for the caller, each 4 KiB of payload counting as one more. Beyond, live batches
 stay with ZMQ: its high-water mark then drops, which is a gap like any other: noticed, and filled
 from the replay."""
 
-_POLL_MS = 50
+_POLL_S = 0.05
 
 
 class StreamReader:
     """Reads the sources while the caller works on what was read.
 
     Sockets belong to one thread: libzmq's own I/O keeps receiving meanwhile, so that a caller who
-    is slow loses nothing until the high-water mark. ``positions`` names the batch behind which each
-    (pod, DP rank) goes on. Raises `StreamError` for an endpoint that
-    cannot be used.
+    is slow loses nothing until the high-water mark. ``replay_timeout`` (seconds) and
+    ``replay_tries`` bound the wait for a replay that does not answer. ``positions`` names the batch
+    behind which each (pod, DP rank) goes on. Raises `StreamError` for an endpoint that cannot be
+    used.
     """
 
     def __init__(
@@ -37,23 +41,28 @@ class StreamReader:
         use_replay: bool = True,
         since_seq: int = 0,
         max_queued: int = MAX_QUEUED,
-        positions: Mapping[tuple[str, int], Position] | None = None,
+        replay_timeout: float = TIMEOUT_S,
+        replay_tries: int = TRIES,
+        positions: Mapping[StreamKey, Position] | None = None,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 65535)
+        self._options = ReplayOptions(use_replay, since_seq, replay_timeout, replay_tries)
+        self._positions = dict(positions or {})
         self._records: queue.SimpleQueue[list[Record]] = queue.SimpleQueue()
         self._queued = 0
         self._max_queued = max_queued
+        # Guards what the caller may look at: the endpoints, and how many records are queued.
         self._lock = threading.Lock()
+        self._endpoints: dict[StreamSource, Endpoint] = {}
+        self._leaving: list[Endpoint] = []
+        self._poller = zmq.Poller()
+        self._polled: dict[zmq.Socket[bytes], Endpoint] = {}
         self._stopping = threading.Event()
-        self._use_replay = use_replay
-        self._since = since_seq
-        self._positions = dict(positions or {})
-        self._endpoints: list[Endpoint] = []
         self._fault: BaseException | None = None
         try:
             for source in sources:
-                self._endpoints.append(self._open(source))
+                self.add_source(source)
         except BaseException:
             self._close()
             raise
@@ -84,76 +93,122 @@ class StreamReader:
         return records
 
     def stop(self) -> None:
-        """Stop receiving, and close every socket."""
+        """Stop receiving, declare what is missing, and close every socket."""
         self._stopping.set()
         self._thread.join()
+
+    close = stop
+
+    def add_source(self, source: StreamSource) -> None:
+        """Read one more source; one that is read already is left as it is.
+
+        Raises `StreamError` for an endpoint that cannot be used.
+        """
+        with self._lock:
+            if self._stopping.is_set():
+                raise StreamError(f"pod {source.pod}: the reader has been stopped")
+            if source not in self._endpoints:
+                # A socket may be made here and used there: the lock is the fence libzmq asks for.
+                self._endpoints[source] = Endpoint(
+                    self._context, source, self._options, time.monotonic(), self._positions
+                )
+
+    def remove_source(self, source: StreamSource) -> None:
+        """Stop reading a source, if it is read; what it has received can still be read."""
+        with self._lock:
+            endpoint = self._endpoints.pop(source, None)
+            if endpoint is not None:
+                self._leaving.append(endpoint)
 
     def settled(self) -> bool:
         """Whether all is connected and read, and no replay or hole is awaited."""
         with self._lock:
-            return self._queued == 0 and all(
-                each.connected and each.settled for each in self._endpoints
-            )
+            return self._queued == 0 and all(each.settled for each in self._endpoints.values())
 
     def statuses(self) -> list[StreamStatus]:
         """The status of every stream, by pod and rank."""
         with self._lock:
-            found = [status for each in self._endpoints for status in each.statuses()]
+            found = [status for each in self._endpoints.values() for status in each.statuses()]
         return sorted(found, key=lambda status: (status.pod, status.rank))
 
     def unconnected(self) -> list[tuple[str, str]]:
         """Endpoints without a connection now, each with what is the matter."""
         with self._lock:
             return [
-                (each.source.events, "does not speak ZMQ" if each.accepted else "is not served")
-                for each in self._endpoints
-                if not each.connected
+                (source.events, each.connection.fault)
+                for source, each in self._endpoints.items()
+                if not each.connection.connected
             ]
+
+    def wait_connected(self, timeout: float) -> list[str]:
+        """Wait until all are connected; returns the endpoints that are not after ``timeout`` s."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = [endpoint for endpoint, _ in self.unconnected()]
+            if not left or time.monotonic() >= deadline or self._stopping.wait(_POLL_S):
+                return left
 
     @property
     def endpoint_count(self) -> int:
         """How many endpoints are read."""
         return len(self._endpoints)
 
-    def _open(self, source: StreamSource) -> Endpoint:
-        return Endpoint(
-            self._context,
-            source,
-            use_replay=self._use_replay,
-            since_seq=self._since,
-            now=time.monotonic(),
-            positions=self._positions,
-        )
-
     def _run(self) -> None:
+        next_tick = 0.0
         try:
             while not self._stopping.is_set():
-                self._wait()
-                self._step()
+                ready: set[Endpoint] | None = self._wait()
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = now + _POLL_S
+                    ready = None
+                self._step(ready, now)
             with self._lock:
-                for endpoint in self._endpoints:
-                    self._hand_over(endpoint.finish())
-        except BaseException as error:  # whatever it is, the reader must hear of it
+                self._leaving += self._endpoints.values()
+            self._let_go()
+        except BaseException as error:  # whatever it is, the caller must hear of it
             self._fault = error
         finally:
+            self._stopping.set()
             self._close()
 
-    def _wait(self) -> None:
-        poller = zmq.Poller()
-        read = self._queued < self._max_queued
-        for endpoint in self._endpoints:
-            if read:
-                poller.register(endpoint.socket, zmq.POLLIN)
-            if endpoint.request is not None:
-                poller.register(endpoint.request.socket, zmq.POLLIN)
-        poller.poll(_POLL_MS)
-
-    def _step(self) -> None:
-        now = time.monotonic()
-        read = self._queued < self._max_queued
+    def _wait(self) -> set[Endpoint]:
+        """Wait for a message; returns the endpoints that have one."""
         with self._lock:
-            for endpoint in self._endpoints:
-                self._hand_over(endpoint.step(now, read=read))
+            reads = self._queued < self._max_queued
+            wanted = {
+                socket: endpoint
+                for endpoint in self._endpoints.values()
+                for socket in endpoint.sockets(read=reads)
+            }
+        if wanted.keys() != self._polled.keys():
+            self._poller = zmq.Poller()
+            for socket in wanted:
+                self._poller.register(socket, zmq.POLLIN)
+        self._polled = wanted
+        return {wanted[socket] for socket, _ in self._poller.poll(int(_POLL_S * 1000))}
+
+    def _step(self, ready: set[Endpoint] | None, now: float) -> None:
+        """Let the endpoints that are ready step, all of them if None is given."""
+        self._let_go()
+        with self._lock:
+            endpoints = [
+                each for each in self._endpoints.values() if ready is None or each in ready
+            ]
+            reads = self._queued < self._max_queued
+        records: list[Record] = []
+        for endpoint in endpoints:
+            with self._lock:  # not over all of them: the caller may want a status meanwhile
+                records += endpoint.step(now, read=reads)
+        with self._lock:
+            self._hand_over(records)
+
+    def _let_go(self) -> None:
+        with self._lock:
+            while self._leaving:
+                endpoint = self._leaving.pop()
+                self._hand_over(endpoint.finish())
+                endpoint.close()
 
     def _hand_over(self, records: list[Record]) -> None:
         if records:
@@ -161,8 +216,9 @@ class StreamReader:
             self._records.put(records)
 
     def _close(self) -> None:
-        for endpoint in self._endpoints:
-            endpoint.close()
+        with self._lock:
+            for endpoint in [*self._endpoints.values(), *self._leaving]:
+                endpoint.close()
         self._context.destroy(linger=0)
 
 

@@ -2,31 +2,49 @@
 
 An engine drops answers, and even the end marker, when the reader is slow or its own send queue
 overflows (vLLM up to 0.32 serves the replay from a ROUTER with the default high-water mark). So
-everything is drained into memory first, and asked for again from the last seq without a hole.
+an answer is drained into memory first and looked at afterwards, and asked for again from the last
+seq without a hole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TypeAlias
+
 import zmq
 
 from kvctl.events import DecodeError, encode_seq, parse_replay
-from kvctl.events.decode import MAX_PAYLOAD
-from kvctl.stream.source import speaks_ipv6
+from kvctl.stream.life import Message
+from kvctl.stream.sockets import open_dealer
 
-QUIET_S = 1.0
-"""Without a message for so long an answer without end marker counts as over."""
+StreamKey: TypeAlias = tuple[str, int]
+"""Pod and DP rank."""
+
+TIMEOUT_S = 2.0
+"""How long the first message of an answer may take. An idle engine looks every 100 ms."""
 
 TRIES = 3
-"""Requests in a row that bring nothing new before the replay is given up."""
+"""Requests in a row without progress before the replay is given up."""
 
-MAX_MESSAGE = MAX_PAYLOAD + 1024 * 1024
+# An engine sends its answer in one go: a shorter silence within one is its end.
+_QUIET_SHARE = 0.25
+
+# Without end marker: an answer cut short by a full queue has at least what the queue holds (1000
+# by default). One that brought less was not cut, its marker just does not come.
+_CUT_FROM = 100
+
+_PER_TURN = 20_000
+_LIMIT_S = 120.0
+_LIMIT_BYTES = 1 << 30
 
 
 class ReplayRequest:
-    """One run of requests from a start seq on. Times are monotonic seconds.
+    """One run of requests from ``start`` on. Times are monotonic seconds.
 
-    ``answers`` maps seq to (topic, payload). ``done`` once it is whole or given up; ``whole``
-    tells which; ``silent`` that nothing at all ever came.
+    ``decode`` makes a batch of an answer's topic, seq and payload. ``batches`` has what came, by
+    stream and seq: ranks that share a port share its replay. ``done`` once it is whole or given
+    up; ``whole`` tells which; ``silent``: nothing at all ever came.
     """
 
     def __init__(
@@ -35,86 +53,121 @@ class ReplayRequest:
         endpoint: str,
         start: int,
         now: float,
+        *,
+        decode: Callable[[bytes, int, bytes], Message],
+        timeout: float = TIMEOUT_S,
         tries: int = TRIES,
     ) -> None:
         self.endpoint = endpoint
-        self.answers: dict[int, tuple[bytes, bytes]] = {}
+        self.start = start
+        self.batches: dict[StreamKey, dict[int, Message]] = {}
         self.done = False
         self.whole = False
         self.silent = True
         self.faults: list[str] = []
         self._context = context
-        self._start = start
+        self._decode = decode
+        self._timeout = timeout
         self._tries = self._tries_left = tries
+        self._began = now
+        self._known: set[tuple[int, int]] = set()
+        self._drained: list[tuple[bytes, int, bytes]] = []
+        self._bytes = 0
         self.socket = self._ask(start, now)
 
     def _ask(self, start: int, now: float) -> zmq.Socket[bytes]:
         # A socket of its own for each request: no answer to an earlier one can be mixed in.
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
-        socket.setsockopt(zmq.IPV6, speaks_ipv6(self.endpoint))
-        socket.connect(self.endpoint)
+        socket = open_dealer(self._context, self.endpoint)
         # The empty frame is a REQ socket's delimiter: without it the engine does not answer.
         socket.send_multipart([b"", encode_seq(start)])
-        self._last_heard = now
-        self._progress = False
+        self._asked = start
+        self._heard_at = now
         self._ended = False
         return socket
 
     def drain(self, now: float) -> None:
-        """Take what has come, without waiting."""
-        while True:
+        """Take what has come, without waiting; ask again where the answer is over but not whole."""
+        for _ in range(_PER_TURN):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._last_heard = now
+            self._heard_at = now
             self.silent = False
-            try:
-                answer = parse_replay(frames)
-            except DecodeError as error:
-                self.faults.append(error.detail)
-                continue
-            if answer is None:
-                self._ended = True
+            self._take(frames)
+            if self._ended:
                 break
-            topic, seq, payload = answer
-            if seq >= self._start and seq not in self.answers:
-                self.answers[seq] = (topic, payload)
-                self._progress = True
-        if self._ended or now - self._last_heard >= QUIET_S:
+        wait = self._timeout * (_QUIET_SHARE if self._drained else 1.0)
+        if self._ended or now - self._heard_at >= wait:
             self._conclude(now)
-
-    def _conclude(self, now: float) -> None:
-        hole = self._first_hole()
-        if self._ended and hole is None:
-            self._finish(whole=True)
-            return
-        self._tries_left = self._tries if self._progress else self._tries_left - 1
-        if self._tries_left <= 0:
+        elif self._bytes > _LIMIT_BYTES or now - self._began > _LIMIT_S:
+            self.faults.append("the answer has no end; it is left as it is")
+            self._look_at_drained()
             self._finish(whole=False)
-            return
-        if hole is None:
-            hole = max(self.answers) + 1 if self.answers else self._start
-        self.socket.close()
-        self.socket = self._ask(hole, now)
-
-    def _first_hole(self) -> int | None:
-        """The first seq missing between the first and the last that came."""
-        if not self.answers:
-            return None
-        first, last = min(self.answers), max(self.answers)
-        if last - first + 1 == len(self.answers):
-            return None
-        return next(seq for seq in range(first, last) if seq not in self.answers)
-
-    def _finish(self, *, whole: bool) -> None:
-        self.done, self.whole = True, whole
-        self.socket.close()
 
     def close(self) -> None:
         """Give up."""
         if not self.done:
             self._finish(whole=False)
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            answer = parse_replay(frames)
+        except DecodeError as error:
+            self.faults.append(error.detail)
+            return
+        if answer is None:
+            self._ended = True
+        elif answer[1] >= self.start:
+            self._drained.append(answer)
+            self._bytes += len(answer[2])
+
+    def _conclude(self, now: float) -> None:
+        new = self._look_at_drained()
+        lacking = [seq for each in self.batches.values() if (seq := _first_hole(each)) is not None]
+        if self._ended and not lacking:
+            self._finish(whole=True)
+            return
+        if self._ended:
+            start = min(lacking)
+            progress = start > self._asked
+        else:
+            ends = [max(each) + 1 for each in self.batches.values()]
+            start = min(lacking + ends, default=self.start)
+            progress = new >= _CUT_FROM
+        self._tries_left = self._tries if progress else self._tries_left - 1
+        if self._tries_left <= 0:
+            self._finish(whole=False)
+            return
+        self.socket.close()
+        self.socket = self._ask(start, now)
+
+    def _look_at_drained(self) -> int:
+        """Decode what was drained; returns how many batches were new."""
+        new = 0
+        for topic, seq, payload in self._drained:
+            # An answer asked for again repeats most of the last one.
+            known = (seq, hash(payload))
+            if known in self._known:
+                continue
+            self._known.add(known)
+            message = self._decode(topic, seq, payload)
+            batches = self.batches.setdefault((message.wire.pod, message.wire.rank), {})
+            if seq not in batches:
+                batches[seq] = message
+                new += 1
+        self._drained = []
+        return new
+
+    def _finish(self, *, whole: bool) -> None:
+        self.done, self.whole = True, whole
+        self.socket.close()
+
+
+def _first_hole(batches: dict[int, Message]) -> int | None:
+    """The first seq missing between the first and the last that came."""
+    first, last = min(batches), max(batches)
+    if last - first + 1 == len(batches):
+        return None
+    seqs = sorted(batches)
+    return next(seq + 1 for seq, after in pairwise(seqs) if after != seq + 1)

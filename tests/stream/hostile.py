@@ -13,6 +13,7 @@ END = b"\xff" * 8
 
 
 def payload(ts: float, *hashes: int | bytes, rank: int | None = 0) -> bytes:
+    """One store of two tokens a block, encoded without kvctl."""
     event = {
         "type": "BlockStored", "block_hashes": list(hashes), "parent_block_hash": None,
         "token_ids": [1, 2] * len(hashes), "block_size": 2, "lora_id": None, "medium": "GPU",
@@ -26,12 +27,16 @@ class Hostile:
 
     ``topic_frame``: four frames an answer, else three. ``silent``: it never answers. ``holes``:
     seqs that one answer leaves out (each once). ``end``: whether answers end with their marker.
-    ``lossy``: the ROUTER keeps libzmq's default high-water mark, as vLLM's does to 0.32.
+    ``garbled``: frames that an answer begins with. ``requests`` and ``answered``: the seqs asked
+    for, and the batches handed to the ROUTER.
+
+    ``lossy``: the ROUTER has libzmq's default high-water mark and drops what its queue does not
+    take, end markers too, as vLLM's does to 0.32; ``dropped`` counts. ``hwm`` is that of PUB.
     """
 
     def __init__(
         self, *, events: str = "tcp://127.0.0.1:*", replay: str = "tcp://127.0.0.1:*",
-        buffer: int = 10_000, lossy: bool = False, topic: bytes = b"kv@pod-a@tiny",
+        buffer: int = 10_000, lossy: bool = False, topic: bytes = b"kv@pod-a@tiny", hwm: int = 0,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer)
@@ -39,13 +44,22 @@ class Hostile:
         self.silent = False
         self.end = True
         self.holes: set[int] = set()
+        self.garbled: list[list[bytes]] = []
         self.requests: list[int] = []
+        self.answered = 0
+        self.dropped = 0
+        self._lossy = lossy
+        self._subscribed = False
         self._context = zmq.Context()
         self._lock = threading.Lock()
         self._pub = self._context.socket(zmq.XPUB)
-        self._pub.setsockopt(zmq.SNDHWM, 0)
+        self._pub.setsockopt(zmq.SNDHWM, hwm)
         self._router = self._context.socket(zmq.ROUTER)
-        if not lossy:
+        if lossy:
+            # Without it libzmq drops silently, which could not be counted.
+            self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self._router.setsockopt(zmq.SNDBUF, 8192)  # a network slower than the engine
+        else:
             self._router.setsockopt(zmq.SNDHWM, 0)
         for socket, endpoint in ((self._pub, events), (self._router, replay)):
             socket.setsockopt(zmq.LINGER, 0)
@@ -67,7 +81,9 @@ class Hostile:
         self._thread.join()
         self._context.destroy(linger=0)
 
-    def send(self, seq: int, data: bytes | None = None, *, wire: bool = True, keep: bool = True):
+    def send(
+        self, seq: int, data: bytes | None = None, *, wire: bool = True, keep: bool = True
+    ) -> None:
         """Publish a batch; lost on the way without ``wire``, not replayed without ``keep``."""
         data = payload(1000.0 + seq, seq) if data is None else data
         with self._lock:
@@ -82,8 +98,11 @@ class Hostile:
             self._pub.send_multipart(list(frames))
 
     def wait_for_subscriber(self) -> None:
-        assert self._pub.poll(30_000)
-        self._pub.recv()
+        """Wait until somebody has subscribed; what is sent before does not arrive."""
+        if not self._subscribed:
+            assert self._pub.poll(30_000)
+            self._pub.recv()
+            self._subscribed = True
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
@@ -93,10 +112,12 @@ class Hostile:
     def _answer(self, frames: list[bytes]) -> None:
         if len(frames) != 3:
             return
-        start = int.from_bytes(frames[2], "big")
+        client, start = frames[0], int.from_bytes(frames[2], "big")
         self.requests.append(start)
         if self.silent:
             return
+        for garbled in self.garbled:
+            self._reply([client, *garbled])
         with self._lock:
             kept = list(self.buffer)
         topic = [self.topic] if self.topic_frame else []
@@ -104,7 +125,16 @@ class Hostile:
             if seq in self.holes:
                 self.holes.discard(seq)
             elif seq >= start:
-                self._router.send_multipart([frames[0], b"", *topic, seq.to_bytes(8, "big"), data])
+                self._reply([client, b"", *topic, seq.to_bytes(8, "big"), data])
+                self.answered += 1
         if self.end:
-            last = [b""] if self.topic_frame else []
-            self._router.send_multipart([frames[0], b"", *last, END, b""])
+            self._reply([client, b"", *([b""] if self.topic_frame else []), END, b""])
+
+    def _reply(self, frames: list[bytes]) -> None:
+        try:
+            self._router.send_multipart(frames, zmq.NOBLOCK if self._lossy else 0)
+        except zmq.Again:
+            self.dropped += 1
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:  # who asked has gone
+                raise

@@ -1,120 +1,19 @@
-"""Live streams over real sockets, from publishers that behave and that do not."""
+"""Live streams over real sockets: order, gaps, restarts, ranks, many pods, slow callers."""
 
 from __future__ import annotations
 
-import http.server
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 
-import msgpack
 import pytest
 import zmq
 from hostile import Hostile, payload
+from stream_collected import PATIENCE, read, source
 
-from kvctl.events import Batch, Gap, Note, Record, Restart, Undecodable
-from kvctl.stream import ReplayablePublisher, StreamError, StreamReader, StreamSource
-
-PATIENCE = 30.0
-
-
-class Collected:
-    """A reader's records, read until a condition holds."""
-
-    def __init__(self, reader: StreamReader) -> None:
-        self.reader = reader
-        self.records: list[Record] = []
-
-    def until(self, condition: Callable[[], object], timeout: float = PATIENCE) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, self.records[-5:]
-            self.records += self.reader.read(0.05)
-
-    def seqs(self, pod: str = "pod-a", rank: int = 0) -> list[int]:
-        return [
-            record.wire.seq
-            for record in self.records
-            if isinstance(record, (Batch, Undecodable))
-            and (record.wire.pod, record.wire.rank) == (pod, rank)
-        ]
-
-    def of(self, kind: type) -> list:
-        return [record for record in self.records if isinstance(record, kind)]
-
-    @property
-    def notes(self) -> str:
-        return "\n".join(note.text for note in self.of(Note))
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-def source(hostile: Hostile, **fields: object) -> StreamSource:
-    given = {"pod": "pod-a", "events": hostile.events, "replay": hostile.replay} | fields
-    return StreamSource(**given)  # type: ignore[arg-type]
-
-
-def read(stack: ExitStack, *sources: StreamSource, **options: object) -> Collected:
-    return Collected(stack.enter_context(StreamReader(sources, **options)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("topic_frame", [True, False])
-def test_the_replay_comes_first_then_the_live_batches(stack: ExitStack, topic_frame: bool) -> None:
-    hostile = stack.enter_context(Hostile())
-    hostile.topic_frame = topic_frame
-    for seq in range(5):
-        hostile.send(seq)
-    got = read(stack, source(hostile))
-    got.until(lambda: len(got.seqs()) == 5)
-    for seq in range(5, 10):
-        hostile.send(seq)
-    got.until(lambda: len(got.seqs()) == 10)
-    assert got.seqs() == list(range(10))
-    assert got.of(Gap) == []
-    assert hostile.requests == [0]
-    (status,) = got.reader.statuses()
-    assert (status.replay, status.last_seq, status.batches) == ("ok", 9, 10)
-    assert got.reader.settled()
-
-
-def test_batches_sent_while_the_replay_is_read_come_once_and_in_order(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    for seq in range(2000):
-        hostile.send(seq)
-    got = read(stack, source(hostile))
-    hostile.wait_for_subscriber()
-    for seq in range(2000, 4000):
-        hostile.send(seq)
-    got.until(lambda: len(got.seqs()) == 4000)
-    assert got.seqs() == list(range(4000))
-    assert got.of(Gap) == []
-
-
-def test_since_seq_is_where_the_replay_begins(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    for seq in range(10):
-        hostile.send(seq)
-    got = read(stack, source(hostile), since_seq=7)
-    got.until(lambda: len(got.seqs()) == 3)
-    assert got.seqs() == [7, 8, 9]
-    assert got.of(Gap) == []
-
-
-def test_what_the_buffer_no_longer_holds_is_a_gap_in_front(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile(buffer=4))
-    for seq in range(10):
-        hostile.send(seq)
-    got = read(stack, source(hostile))
-    got.until(lambda: len(got.seqs()) == 4)
-    (gap,) = got.of(Gap)
-    assert (gap.from_seq, gap.to_seq, gap.recovered) == (0, 5, False)
-    assert isinstance(got.records[0], Gap)
+from kvctl.events import Batch, Gap, Note, Restart, Undecodable
+from kvctl.stream import StreamError, StreamSource
 
 
 def test_a_batch_lost_on_the_way_is_recovered_before_the_later_ones(stack: ExitStack) -> None:
@@ -122,13 +21,16 @@ def test_a_batch_lost_on_the_way_is_recovered_before_the_later_ones(stack: ExitS
     hostile.send(0)
     got = read(stack, source(hostile))
     got.until(lambda: got.seqs() == [0])
+    hostile.wait_for_subscriber()
     hostile.send(1, wire=False)
     hostile.send(2, wire=False)
     hostile.send(3)
     got.until(lambda: len(got.seqs()) == 4)
     assert got.seqs() == [0, 1, 2, 3]
-    (gap,) = got.of(Gap)
-    assert (gap.from_seq, gap.to_seq, gap.recovered) == (1, 2, True)
+    assert got.gaps() == [(1, 2, True)]
+    assert hostile.requests == [0, 0]
+    (status,) = got.reader.statuses()
+    assert (status.gaps, status.missing, status.recovered) == (0, 0, 2)
 
 
 def test_what_cannot_be_recovered_is_a_lost_gap(stack: ExitStack) -> None:
@@ -136,15 +38,15 @@ def test_what_cannot_be_recovered_is_a_lost_gap(stack: ExitStack) -> None:
     hostile.send(0)
     got = read(stack, source(hostile))
     got.until(lambda: got.seqs() == [0])
+    hostile.wait_for_subscriber()
     hostile.send(1, wire=False)
     hostile.send(2, wire=False, keep=False)
     hostile.send(3)
     got.until(lambda: len(got.seqs()) == 3)
     assert got.seqs() == [0, 1, 3]
-    assert [(gap.from_seq, gap.to_seq, gap.recovered) for gap in got.of(Gap)] == [
-        (1, 1, True),
-        (2, 2, False),
-    ]
+    assert got.gaps() == [(1, 1, True), (2, 2, False)]
+    (status,) = got.reader.statuses()
+    assert (status.gaps, status.missing, status.recovered) == (1, 1, 1)
 
 
 def test_without_a_replay_gaps_are_reported_and_the_stream_goes_on(stack: ExitStack) -> None:
@@ -154,10 +56,7 @@ def test_without_a_replay_gaps_are_reported_and_the_stream_goes_on(stack: ExitSt
     for seq in (3, 4, 7):
         hostile.send(seq)
     got.until(lambda: len(got.seqs()) == 3)
-    assert [(gap.from_seq, gap.to_seq, gap.recovered) for gap in got.of(Gap)] == [
-        (0, 2, False),
-        (5, 6, False),
-    ]
+    assert got.gaps() == [(0, 2, False), (5, 6, False)]
     assert got.of(Gap)[0].reason == "cold start"
 
 
@@ -174,73 +73,13 @@ def test_reordered_and_repeated_batches_are_put_right(stack: ExitStack) -> None:
     assert got.of(Restart) == []
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_a_replay_that_fails_costs_the_history_not_the_stream(
-    stack: ExitStack, silent: bool
-) -> None:
-    hostile = stack.enter_context(Hostile())
-    hostile.silent = silent
-    hostile.end = False
-    hostile.send(0, keep=False)
-    got = read(stack, source(hostile))
-    hostile.wait_for_subscriber()
-    hostile.send(1, keep=False)
-    got.until(lambda: got.seqs() == [1])
-    assert [(gap.from_seq, gap.to_seq) for gap in got.of(Gap)] == [(0, 0)]
-    (status,) = got.reader.statuses()
-    assert status.replay == "silent"
-    assert len(hostile.requests) >= 2
-
-
-def test_a_hole_in_the_answer_is_asked_for_again(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    hostile.holes = {3, 7}
-    for seq in range(10):
-        hostile.send(seq)
-    got = read(stack, source(hostile))
-    got.until(lambda: len(got.seqs()) == 10)
-    assert got.seqs() == list(range(10))
-    assert got.of(Gap) == []
-    assert hostile.requests == [0, 3]
-
-
-def test_a_missing_end_marker_is_asked_for_again(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    hostile.end = False
-    for seq in range(10):
-        hostile.send(seq)
-    got = read(stack, source(hostile))
-    got.until(lambda: len(hostile.requests) >= 2)
-    hostile.end = True
-    got.until(lambda: len(got.seqs()) == 10)
-    assert got.reader.statuses()[0].replay == "ok"
-
-
-def test_a_lossy_replay_of_10_000_batches_is_whole_though_the_reader_is_busy(
-    stack: ExitStack,
-) -> None:
-    """As vLLM's own: a ROUTER that drops what its queue does not take, the end marker too."""
-    hostile = stack.enter_context(Hostile(lossy=True))
-    for seq in range(10_000):
-        hostile.send(seq, payload(1000.0 + seq, *range(40)))
-    got = read(stack, source(hostile))
-    deadline = time.monotonic() + 90
-    while len(got.seqs()) < 10_000:
-        assert time.monotonic() < deadline
-        records = got.reader.read(0.1)
-        for _ in records[:200]:
-            sum(range(20_000))  # a busy index: it holds the interpreter
-        got.records += records
-    assert got.seqs() == list(range(10_000))
-    assert got.of(Gap) == []
-
-
 def test_a_restart_is_noticed_and_the_new_life_read_from_its_begin(stack: ExitStack) -> None:
     hostile = stack.enter_context(Hostile())
     for seq in range(3):
         hostile.send(seq)
     got = read(stack, source(hostile))
     got.until(lambda: len(got.seqs()) == 3)
+    hostile.wait_for_subscriber()
     hostile.buffer.clear()
     hostile.send(0, payload(2000.0, 7), wire=False)  # published before we were connected again
     hostile.send(1, payload(2001.0, 8))
@@ -257,12 +96,13 @@ def test_a_restart_whose_seq_is_already_higher_is_noticed_by_the_replay(stack: E
         hostile.send(seq)
     got = read(stack, source(hostile))
     got.until(lambda: len(got.seqs()) == 3)
+    hostile.wait_for_subscriber()
     hostile.buffer.clear()
     for seq in range(6):
         hostile.send(seq, payload(2000.0 + seq, seq), wire=seq == 5)
     got.until(lambda: len(got.seqs()) == 9)
     assert got.seqs() == [0, 1, 2, 0, 1, 2, 3, 4, 5]
-    assert [type(record) for record in got.records[3:4]] == [Restart]
+    assert isinstance(got.records[3], Restart)
     assert got.of(Gap) == []
 
 
@@ -280,62 +120,7 @@ def test_another_form_of_hashes_is_a_restart_though_the_seq_goes_on(
     hostile.send(1, payload(2001.0, b"y" * 32))
     got.until(lambda: len(got.seqs()) == (3 if replay else 2))
     assert len(got.of(Restart)) == 1
-    assert len(got.of(Gap)) == (0 if replay else 1)
-
-
-def test_an_engine_that_comes_back_on_its_port_is_checked_for_its_life(stack: ExitStack) -> None:
-    first = Hostile()
-    for seq in range(3):
-        first.send(seq)
-    got = read(stack, source(first))
-    got.until(lambda: len(got.seqs()) == 3)
-    first.close()
-    got.until(lambda: "connection lost" in got.notes)
-    second = stack.enter_context(Hostile(events=first.events, replay=first.replay))
-    for seq in range(4):
-        second.send(seq, payload(2000.0 + seq, seq))
-    got.until(lambda: len(got.seqs()) == 7)
-    assert "connected again" in got.notes
-    assert got.seqs() == [0, 1, 2, 0, 1, 2, 3]
-    assert len(got.of(Restart)) == 1
-
-
-def test_a_lost_connection_to_the_same_life_costs_nothing(stack: ExitStack) -> None:
-    first = Hostile()
-    for seq in range(3):
-        first.send(seq)
-    got = read(stack, source(first))
-    got.until(lambda: len(got.seqs()) == 3)
-    first.close()
-    got.until(lambda: "connection lost" in got.notes)
-    second = stack.enter_context(Hostile(events=first.events, replay=first.replay))
-    for seq in range(5):
-        second.send(seq, wire=False)  # the same batches, and two we missed
-    got.until(lambda: len(got.seqs()) == 5)
-    assert got.seqs() == [0, 1, 2, 3, 4]
-    assert got.of(Restart) == []
-
-
-def test_ranks_on_two_ports_are_two_streams(stack: ExitStack) -> None:
-    ranks = [stack.enter_context(Hostile()) for _ in range(2)]
-    for rank, hostile in enumerate(ranks):
-        for seq in range(3):
-            hostile.send(seq, payload(1000.0 + seq, seq, rank=rank))
-    got = read(stack, *[source(hostile, rank=rank) for rank, hostile in enumerate(ranks)])
-    got.until(lambda: len(got.records) == 6)
-    assert (got.seqs(rank=0), got.seqs(rank=1)) == ([0, 1, 2], [0, 1, 2])
-
-
-def test_ranks_on_one_port_are_told_apart_by_their_payload(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    got = read(stack, source(hostile, replay=None))
-    hostile.wait_for_subscriber()
-    for seq in range(3):
-        for rank in (0, 1):
-            hostile.send(seq, payload(1000.0 + seq, seq, rank=rank))
-    got.until(lambda: len(got.records) == 6)
-    assert (got.seqs(rank=0), got.seqs(rank=1)) == ([0, 1, 2], [0, 1, 2])
-    assert got.of(Restart) == []
+    assert got.gaps() == ([] if replay else [(0, 0, False)])
 
 
 def test_malformed_messages_are_noted_and_the_stream_goes_on(stack: ExitStack) -> None:
@@ -360,25 +145,171 @@ def test_malformed_messages_are_noted_and_the_stream_goes_on(stack: ExitStack) -
     assert all(note.pod == "pod-a" for note in got.of(Note))
 
 
-def test_engines_that_connect_to_us_are_told_apart_by_topic(stack: ExitStack) -> None:
+def test_notes_about_hostile_messages_do_not_grow_without_end(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    got = read(stack, source(hostile, replay=None))
+    hostile.wait_for_subscriber()
+    for number in range(1000):  # each fault has a text of its own
+        hostile.send_frames([b"topic", (2**63 + number).to_bytes(8, "big"), b""])
+    hostile.send(0)
+    got.until(lambda: got.seqs() == [0])
+    assert 100 < len(got.of(Note)) < 110
+
+
+# -- ranks and pods -------------------------------------------------------------------------------
+
+
+def test_ranks_on_two_ports_are_two_streams(stack: ExitStack) -> None:
+    ranks = [stack.enter_context(Hostile()) for _ in range(2)]
+    for rank, hostile in enumerate(ranks):
+        for seq in range(3):
+            hostile.send(seq, payload(1000.0 + seq, seq, rank=rank))
+    got = read(stack, *[source(hostile, rank=rank) for rank, hostile in enumerate(ranks)])
+    got.until(lambda: len(got.records) == 6)
+    assert (got.seqs(rank=0), got.seqs(rank=1)) == ([0, 1, 2], [0, 1, 2])
+
+
+def test_ranks_on_one_port_are_told_apart_by_their_payload(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    got = read(stack, source(hostile, replay=None))
+    hostile.wait_for_subscriber()
+    for seq in range(3):
+        for rank in (0, 1):
+            hostile.send(seq, payload(1000.0 + seq, seq, rank=rank))
+    got.until(lambda: len(got.records) == 6)
+    assert (got.seqs(rank=0), got.seqs(rank=1)) == ([0, 1, 2], [0, 1, 2])
+    assert got.of(Restart) == []
+    assert [status.rank for status in got.reader.statuses()] == [0, 1]
+
+
+def test_ranks_on_one_port_share_its_replay(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+
+    def both(seq: int, lost: int | None = None) -> None:
+        for rank in (0, 1):
+            hostile.send(seq, payload(1000.0 + seq, seq, rank=rank), wire=rank != lost)
+
+    for seq in range(3):
+        both(seq)
+    got = read(stack, source(hostile))
+    got.until(lambda: len(got.records) == 6)
+    hostile.wait_for_subscriber()
+    both(3, lost=1)
+    both(4)
+    got.until(lambda: len(got.of(Batch)) == 10)
+    assert got.seqs(rank=0) == got.seqs(rank=1) == [0, 1, 2, 3, 4]
+    assert [(gap.rank, gap.from_seq, gap.recovered) for gap in got.of(Gap)] == [(1, 3, True)]
+    assert got.of(Restart) == []
+
+
+def test_an_undecodable_batch_counts_for_the_rank_whose_turn_it_is(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    got = read(stack, source(hostile, replay=None))
+    hostile.wait_for_subscriber()
+    for seq in range(3):
+        hostile.send(seq, payload(1000.0 + seq, seq, rank=0))
+    hostile.send(0, payload(1000.0, 0, rank=1))
+    hostile.send(1, b"junk")
+    hostile.send(2, payload(1002.0, 2, rank=1))
+    got.until(lambda: len(got.records) == 6)
+    assert (got.seqs(rank=0), got.seqs(rank=1)) == ([0, 1, 2], [0, 1, 2])
+
+
+def test_a_stream_named_after_its_payload_only_has_no_empty_twin(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    hostile.send(0, payload(1000.0, 0, rank=3))
+    got = read(stack, source(hostile))
+    got.until(lambda: got.seqs(rank=3) == [0])
+    assert [(status.pod, status.rank) for status in got.reader.statuses()] == [("pod-a", 3)]
+
+
+def bind_endpoint() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    got = read(stack, StreamSource("bound", endpoint, bind=True))
+        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+
+def connecting_engine(stack: ExitStack, endpoint: str) -> zmq.Socket[bytes]:
     context = stack.enter_context(zmq.Context())
-    engines = []
-    for name in ("pod-a", "pod-b"):
-        engine = stack.enter_context(context.socket(zmq.XPUB))
-        engine.setsockopt(zmq.LINGER, 0)
-        engine.connect(endpoint)
-        assert engine.poll(30_000)
-        engine.recv()
-        engines.append((name, engine))
+    engine = stack.enter_context(context.socket(zmq.XPUB))
+    engine.setsockopt(zmq.LINGER, 0)
+    engine.connect(endpoint)
+    assert engine.poll(30_000)
+    engine.recv()
+    return engine
+
+
+def test_engines_that_connect_to_us_are_told_apart_by_topic(stack: ExitStack) -> None:
+    endpoint = bind_endpoint()
+    got = read(stack, StreamSource("bound", endpoint, bind=True))
+    assert got.reader.unconnected() == [(endpoint, "has no engine connected")]
+    engines = [(name, connecting_engine(stack, endpoint)) for name in ("pod-a", "pod-b")]
     for seq in range(3):
         for name, engine in engines:
             topic = f"kv@{name}@tiny".encode()
             engine.send_multipart([topic, seq.to_bytes(8, "big"), payload(1000.0 + seq, seq)])
     got.until(lambda: len(got.seqs("pod-a")) == 3 and len(got.seqs("pod-b")) == 3)
     assert got.of(Restart) == []
+    assert [status.pod for status in got.reader.statuses()] == ["pod-a", "pod-b"]
+
+
+def test_a_replay_of_one_engine_says_nothing_about_the_others(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile(topic=b"kv@pod-a@m"))
+    hostile.send(0)
+    endpoint = bind_endpoint()
+    got = read(stack, StreamSource("bound", endpoint, hostile.replay, bind=True))
+    other = connecting_engine(stack, endpoint)
+    got.until(lambda: got.seqs() == [0])
+    for seq in (0, 1, 3):
+        other.send_multipart([b"kv@pod-b@m", seq.to_bytes(8, "big"), payload(1000.0 + seq, seq)])
+    got.until(lambda: got.seqs("pod-b") == [0, 1, 3])
+    assert [(gap.pod, gap.from_seq, gap.recovered) for gap in got.of(Gap)] == [("pod-b", 2, False)]
+    assert got.of(Restart) == []
+
+
+def test_an_engine_without_a_topic_is_named_as_the_bound_source(stack: ExitStack) -> None:
+    endpoint = bind_endpoint()
+    got = read(stack, StreamSource("bound", endpoint, bind=True))
+    engine = connecting_engine(stack, endpoint)
+    engine.send_multipart([b"", bytes(8), payload(1000.0, 0)])
+    got.until(lambda: got.seqs("bound") == [0])
+
+
+def test_one_of_several_engines_leaving_leaves_the_endpoint_connected(stack: ExitStack) -> None:
+    endpoint = bind_endpoint()
+    got = read(stack, StreamSource("bound", endpoint, bind=True))
+    first = connecting_engine(stack, endpoint)
+    second = connecting_engine(stack, endpoint)
+    first.close()
+    got.until(lambda: "connection lost" in got.notes)
+    second.send_multipart([b"kv@pod-b@m", bytes(8), payload(1000.0, 0)])
+    got.until(lambda: got.seqs("pod-b") == [0])
+    assert got.reader.unconnected() == []
+
+
+def test_streams_on_one_endpoint_are_bounded(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvctl.stream.endpoint.MAX_STREAMS", 4)
+    hostile = stack.enter_context(Hostile())
+    got = read(stack, source(hostile, replay=None))
+    hostile.wait_for_subscriber()
+    for rank in range(8):
+        hostile.send(0, payload(1000.0, 0, rank=rank))
+    got.until(lambda: len(got.of(Batch)) == 4)
+    hostile.send(1, payload(1001.0, 1, rank=0))
+    got.until(lambda: got.seqs(rank=0) == [0, 1])
+    assert len(got.of(Note)) == 1
+    assert "more than 4 streams" in got.notes
+
+
+def test_only_topics_with_the_prefix_are_read(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    got = read(stack, source(hostile, replay=None, topic="kv@"))
+    hostile.wait_for_subscriber()
+    hostile.send_frames([b"other", bytes(8), payload(1000.0, 0)])
+    hostile.send(0)
+    hostile.send(1)
+    got.until(lambda: got.seqs() == [0, 1])
 
 
 def test_many_streams_at_once_lose_nothing(stack: ExitStack) -> None:
@@ -389,124 +320,96 @@ def test_many_streams_at_once_lose_nothing(stack: ExitStack) -> None:
     for seq in range(200):
         for hostile in hostiles:
             hostile.send(seq)
-    got.until(lambda: sum(isinstance(record, Batch) for record in got.records) == 16 * 200)
+    got.until(lambda: len(got.of(Batch)) == 16 * 200)
     for number in range(16):
         assert got.seqs(f"pod-{number}") == list(range(200))
 
 
-def test_a_reader_that_does_not_keep_up_loses_nothing_silently(stack: ExitStack) -> None:
-    hostile = stack.enter_context(Hostile())
-    got = read(stack, source(hostile), max_queued=100)
+# -- the caller -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_caller_that_does_not_keep_up_loses_nothing_silently(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, replay: bool
+) -> None:
+    monkeypatch.setattr("kvctl.stream.sockets.RECEIVE_HWM", 10)
+    hostile = stack.enter_context(Hostile(hwm=10))
+    got = read(stack, source(hostile) if replay else source(hostile, replay=None), max_queued=10)
     hostile.wait_for_subscriber()
-    for seq in range(5000):
-        hostile.send(seq)
-    time.sleep(1.0)
-    got.until(lambda: got.seqs()[-1:] == [4999])
-    missing = {
-        seq
-        for gap in got.of(Gap)
-        if not gap.recovered
-        for seq in range(gap.from_seq, gap.to_seq + 1)
-    }
-    assert sorted({*got.seqs(), *missing}) == list(range(5000))
-    assert len(got.seqs()) + len(missing) == 5000
+    hostile.send(0)
+    got.until(lambda: got.seqs() == [0])
+    sent = 1
+    blob = list(range(20_000))
+    while sent < 600:  # more than all the queues and TCP's buffers hold; nobody reads meanwhile
+        hostile.send(sent, payload(1000.0 + sent, *blob))
+        sent += 1
+    deadline = time.monotonic() + PATIENCE
+    while not got.seqs() or got.seqs()[-1] != sent - 1:  # the last may be lost: send another
+        assert time.monotonic() < deadline
+        hostile.send(sent)
+        sent += 1
+        got.records += got.reader.read(0.3)
+    accounted = sorted(got.seqs() + got.lost())
+    assert accounted == list(range(sent))
+    (status,) = got.reader.statuses()
+    if replay:
+        assert got.lost() == []
+        assert status.recovered > 0
+    else:
+        assert status.missing == len(got.lost()) > 0
 
 
 def test_what_was_received_before_stop_can_be_read_after_it(stack: ExitStack) -> None:
     hostile = stack.enter_context(Hostile())
-    got = read(stack, source(hostile, replay=None))
+    got = read(stack, source(hostile))
+    got.until(got.reader.settled)
     hostile.wait_for_subscriber()
+    hostile.silent = True
     hostile.send(0)
-    hostile.send(2)  # held, for 1 may still come
-    deadline = time.monotonic() + PATIENCE
-    while got.reader.statuses()[0].last_batch_ns is None:
-        assert time.monotonic() < deadline
+    hostile.send(2)  # held: the replay is asked for 1
+    got.until(lambda: len(hostile.requests) == 2)
+    assert got.seqs() == [0]
     got.reader.stop()
-    while records := got.reader.read(0):
-        got.records += records
-    assert got.seqs() in ([0], [0, 2])
-    assert threading.active_count() == 2  # this one and the publisher's
+    got.rest()
+    assert got.seqs() == [0, 2]
+    assert got.gaps() == [(1, 1, False)]
+    assert "kvctl-streams" not in {thread.name for thread in threading.enumerate()}
+    got.reader.close()  # again does no harm
+    assert got.reader.statuses()[0].last_seq == 2
 
 
-def test_a_message_over_the_limit_is_cut_off_with_a_note(stack: ExitStack) -> None:
+def test_sources_come_and_go(stack: ExitStack) -> None:
+    first, second = (stack.enter_context(Hostile()) for _ in range(2))
+    first.send(0)
+    got = read(stack, source(first))
+    got.until(lambda: got.seqs() == [0])
+    second.send(0)
+    got.reader.add_source(source(second, pod="pod-b"))
+    got.reader.add_source(source(second, pod="pod-b"))  # it is there already
+    got.until(lambda: got.seqs("pod-b") == [0])
+    assert [status.pod for status in got.reader.statuses()] == ["pod-a", "pod-b"]
+    first.wait_for_subscriber()
+    first.silent = True
+    first.send(2)
+    got.until(lambda: len(first.requests) == 2)  # 2 is held
+    got.reader.remove_source(source(first))
+    got.reader.remove_source(source(first))
+    got.until(lambda: got.seqs() == [0, 2])
+    assert got.gaps() == [(1, 1, False)]
+    assert [status.pod for status in got.reader.statuses()] == ["pod-b"]
+    second.wait_for_subscriber()
+    second.send(1)
+    got.until(lambda: got.seqs("pod-b") == [0, 1])
+    assert got.reader.endpoint_count == 1
+
+
+def test_a_source_added_is_checked_and_the_others_go_on(stack: ExitStack) -> None:
     hostile = stack.enter_context(Hostile())
     got = read(stack, source(hostile))
-    hostile.wait_for_subscriber()
+    with pytest.raises(StreamError, match="nonsense"):
+        got.reader.add_source(StreamSource("pod-b", "nonsense"))
     hostile.send(0)
     got.until(lambda: got.seqs() == [0])
-    hostile.send(1, b"x" * (66 * 1024 * 1024), keep=False)
-    got.until(lambda: "connection lost" in got.notes)
-    got.until(lambda: "connected again" in got.notes)
-    hostile.send(2)
-    got.until(lambda: got.seqs() == [0, 2])
-    assert [(gap.from_seq, gap.to_seq) for gap in got.of(Gap)] == [(1, 1)]
-
-
-def test_a_port_that_speaks_http_never_connects(stack: ExitStack) -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    stack.callback(thread.join)
-    stack.callback(server.server_close)
-    stack.callback(server.shutdown)
-    endpoint = f"tcp://127.0.0.1:{server.server_port}"
-    got = read(stack, StreamSource("pod-a", endpoint))
-    got.until(lambda: got.reader.unconnected() == [(endpoint, "does not speak ZMQ")])
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "bind"),
-    [
-        ("nonsense", False),
-        ("tcp://127.0.0.1", False),
-        ("udp:/x", True),
-    ],
-)
-def test_an_endpoint_that_is_none_is_refused_by_name(endpoint: str, bind: bool) -> None:
-    with pytest.raises(StreamError) as caught:
-        StreamReader([StreamSource("pod-a", endpoint, bind=bind)])
-    assert endpoint in caught.value.message
-    assert "tcp://10.0.0.7:5557" in caught.value.remedy
-
-
-def test_binding_a_port_in_use_is_refused(stack: ExitStack) -> None:
-    taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(StreamError, match="in use"):
-        StreamReader([StreamSource("pod-a", endpoint, bind=True)])
-    with pytest.raises(StreamError, match="in use"):
-        ReplayablePublisher(endpoint, None)
-
-
-def test_ipv6_endpoints_work(stack: ExitStack) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    publisher = ReplayablePublisher("tcp://[::1]:*", "tcp://[::1]:*")
-    stack.callback(publisher.close)
-    publisher.publish(b"", 0, payload(1.0, 1))
-    got = read(stack, StreamSource("pod-a", publisher.events_endpoint, publisher.replay_endpoint))
-    got.until(lambda: got.seqs() == [0])
-
-
-@pytest.mark.parametrize("replay_topic", [True, False])
-def test_a_publisher_of_ours_answers_as_an_engine_does(
-    stack: ExitStack, replay_topic: bool
-) -> None:
-    publisher = ReplayablePublisher(
-        "tcp://127.0.0.1:0", "tcp://127.0.0.1:0", buffer_steps=3, replay_topic=replay_topic
-    )
-    stack.callback(publisher.close)
-    for seq in range(5):
-        publisher.publish(b"kv", seq, msgpack.packb([1.0 + seq, []]))
-    context = stack.enter_context(zmq.Context())
-    dealer = stack.enter_context(context.socket(zmq.DEALER))
-    dealer.connect(publisher.replay_endpoint)
-    dealer.send_multipart([b"", (3).to_bytes(8, "big")])
-    answers = []
-    while not answers or answers[-1][-2] != b"\xff" * 8:
-        assert dealer.poll(30_000)
-        answers.append(dealer.recv_multipart())
-    assert [int.from_bytes(answer[-2], "big") for answer in answers[:-1]] == [3, 4]
-    assert {len(answer) for answer in answers} == {4 if replay_topic else 3}
+    got.reader.stop()
+    with pytest.raises(StreamError, match="stopped"):
+        got.reader.add_source(source(hostile, pod="pod-c"))
