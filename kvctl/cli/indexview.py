@@ -37,7 +37,7 @@ class EntryFilter:
                 continue
             if self.medium is not None and entry.medium != self.medium:
                 continue
-            if self.older_than is not None and now - entry.last_stored <= self.older_than:
+            if self.older_than is not None and not _older(entry, now, self.older_than):
                 continue
             yield entry
 
@@ -102,11 +102,11 @@ def show_diff(found: IndexDiff, blocks: bool, output: OutputFormat) -> bool:
     return any(each.only_a or each.only_b for each in pods)
 
 
-def _cells(difference: Difference) -> tuple[str, str, int, str, int, str]:
+def _cells(difference: Difference) -> tuple[str, str, str, str, int, str]:
     return (
         difference.side,
         difference.pod,
-        difference.rank,
+        _rank(difference.rank),
         difference.medium,
         difference.group,
         difference.block_hash,
@@ -121,7 +121,7 @@ def summary_table(streams: Iterable[StreamSummary]) -> Table:
     for stream in streams:
         table.add_row(
             printable(stream.pod),
-            str(stream.rank),
+            _rank(stream.rank),
             printable(stream.model or "-"),
             f"{stream.entries:,}",
             f"{stream.unanchored:,}",
@@ -138,15 +138,29 @@ def _entry_table(entries: Iterable[Entry], now: float) -> Table:
     for entry in entries:
         table.add_row(
             printable(entry.pod),
-            str(entry.rank),
-            hash_text(entry.block_hash) + ("" if entry.anchored else " (unanchored)"),
+            _rank(entry.rank),
+            ("-" if entry.block_hash is None else hash_text(entry.block_hash)) + _remark(entry),
             printable(entry.medium),
             printable(entry.lora or "-"),
             str(entry.group),
             str(entry.references),
-            f"{max(0.0, now - entry.last_stored):,.0f} s",
+            "-" if entry.last_stored is None else f"{max(0.0, now - entry.last_stored):,.0f} s",
         )
     return table
+
+
+def _older(entry: Entry, now: float, age: float) -> bool:
+    return entry.last_stored is not None and now - entry.last_stored > age
+
+
+def _rank(rank: int | None) -> str:
+    return "-" if rank is None else str(rank)
+
+
+def _remark(entry: Entry) -> str:
+    if entry.speculative:
+        return " (speculative)"
+    return "" if entry.anchored else " (unanchored)"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

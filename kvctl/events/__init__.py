@@ -15,6 +15,7 @@ from kvctl.events.model import (
     UnknownEvent,
     event_type,
     hash_text,
+    low_64,
 )
 from kvctl.events.position import Position, position_of
 from kvctl.events.records import (
@@ -60,6 +61,7 @@ __all__ = [
     "encode_seq",
     "event_type",
     "hash_text",
+    "low_64",
     "parse_message",
     "parse_replay",
     "position_of",

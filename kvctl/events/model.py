@@ -118,3 +118,11 @@ def event_type(event: Event) -> str:
 def hash_text(block_hash: BlockHash) -> str:
     """A block hash as kvctl prints it: ints in decimal, bytes in lower-case hex."""
     return block_hash.hex() if isinstance(block_hash, bytes) else str(block_hash)
+
+
+def low_64(block_hash: BlockHash) -> int:
+    """The last 64 bits of a block hash: what vLLM's int form has of its bytes form, and all that
+    llm-d keeps of either."""
+    if isinstance(block_hash, bytes):
+        return int.from_bytes(block_hash[-8:], "big")
+    return block_hash & 0xFFFF_FFFF_FFFF_FFFF

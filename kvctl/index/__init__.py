@@ -2,10 +2,19 @@
 
 from kvctl.index.errors import IndexStoreError
 from kvctl.index.memory import Counters, MemoryIndex
-from kvctl.index.model import GPU, Entry, IndexSummary, PodMatch, Prompt, StreamFacts, StreamSummary
+from kvctl.index.model import (
+    GPU,
+    Entry,
+    IndexSummary,
+    PodMatch,
+    Prompt,
+    StreamFacts,
+    StreamSummary,
+    Traits,
+)
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
 from kvctl.index.sqlite import SqliteIndex
-from kvctl.index.store import IndexStore, IndexView
+from kvctl.index.store import IndexStore, IndexView, PurgeableIndex
 
 __all__ = [
     "GPU",
@@ -20,9 +29,11 @@ __all__ = [
     "PodMatch",
     "Policy",
     "Prompt",
+    "PurgeableIndex",
     "Removals",
     "SqliteIndex",
     "StreamFacts",
     "StreamSummary",
+    "Traits",
     "policy",
 ]

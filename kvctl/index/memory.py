@@ -20,7 +20,7 @@ from kvctl.index.burial import Burial
 from kvctl.index.content import Content
 from kvctl.index.holdings import Holdings
 from kvctl.index.match import match_holdings
-from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamSummary
+from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamSummary, Traits
 from kvctl.index.policy import PURGE, Clears, Policy, Removals
 from kvctl.index.spans import model_of
 
@@ -48,6 +48,8 @@ class MemoryIndex:
     ``loras`` names a pod's own LoRA for the AIBrix policy, whose clears reach that one only.
     With ``lineage`` the parent of every block ever seen is remembered, for `ancestry`.
     """
+
+    traits = Traits()
 
     def __init__(
         self,

@@ -10,53 +10,73 @@ from kvctl.events import BlockHash, hash_text
 GPU = "GPU"
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What an index tells of its entries: a router keeps less than kvctl does.
+
+    ``contents`` are identities as `kvctl.index.content` makes them; without them a block has only
+    the engine's name, and of that perhaps only the last 64 bits. ``times`` are the engine's clock.
+    """
+
+    ranks: bool = True
+    contents: bool = True
+    groups: bool = True
+    times: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The claim that a pod holds a block in a medium.
 
     ``content`` is the block's identity (`kvctl.index.content`), ``block_hash`` the engine's name
     for it. ``first_stored`` and ``last_stored`` are the engine's clock, seconds. ``references``
-    counts physical copies.
+    counts physical copies. ``speculative`` marks what a router assumes and no event has told.
+    What the index does not tell (`Traits`) is None.
     """
 
     pod: str
-    rank: int
+    rank: int | None
     model: str
     lora: str | None
     medium: str
     group: int
-    block_hash: BlockHash
-    content: bytes
+    block_hash: BlockHash | None
+    content: bytes | None
     anchored: bool
-    first_stored: float
-    last_stored: float
+    first_stored: float | None
+    last_stored: float | None
     references: int
+    speculative: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; hashes as text; the LoRA absent for the base model."""
-        lora = {} if self.lora is None else {"lora": self.lora}
-        return {
+        """JSON-ready; hashes as text; what is not known is absent, as the base model's LoRA is."""
+        told = {
             "pod": self.pod,
             "rank": self.rank,
             "model": self.model,
-            **lora,
+            "lora": self.lora,
             "medium": self.medium,
             "group": self.group,
-            "block_hash": hash_text(self.block_hash),
-            "content": self.content.hex(),
+            "block_hash": None if self.block_hash is None else hash_text(self.block_hash),
+            "content": None if self.content is None else self.content.hex(),
             "anchored": self.anchored,
             "first_stored": self.first_stored,
             "last_stored": self.last_stored,
             "references": self.references,
+            "speculative": self.speculative or None,
         }
+        return {name: value for name, value in told.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """What the index holds for one (pod, DP rank). All counts are of entries."""
+    """What the index holds for one (pod, DP rank), or for a pod where it tells no ranks (None).
+
+    All counts are of entries.
+    """
 
     pod: str
-    rank: int
+    rank: int | None
     model: str
     entries: int
     unanchored: int
@@ -72,11 +92,12 @@ class StreamFacts:
 
     ``oldest`` and ``newest`` are when its entries were last stored, ``last_ts`` and ``last_clear``
     the last batch and the last clear or restart taken in: all engine time. ``last_gap`` is our
-    clock at the last gap that was not filled. None where there is no such thing.
+    clock at the last gap that was not filled. None where there is no such thing, and for
+    ``rank`` where the index does not tell ranks apart.
     """
 
     pod: str
-    rank: int
+    rank: int | None
     entries: int
     oldest: float | None = None
     newest: float | None = None
@@ -117,7 +138,8 @@ class IndexSummary:
             _add(pod["models"], {stream.model: stream.entries})
             _add(pod["media"], stream.media)
             _add(pod["loras"], stream.loras)
-            _add(pod["ranks"], {str(stream.rank): stream.entries})
+            if stream.rank is not None:
+                _add(pod["ranks"], {str(stream.rank): stream.entries})
         return {"blocks": self.blocks, "entries": self.entries, "pods": pods}
 
 
@@ -131,11 +153,12 @@ class PodMatch:
     """How much of a prompt one pod holds, from its first block on.
 
     ``blocks`` counts leading blocks in GPU memory; ``blocks_any_medium`` goes on through
-    offloaded ones. For a pod of several DP ranks it is that of its best, ``rank``.
+    offloaded ones. For a pod of several DP ranks it is that of its best, ``rank`` (None where the
+    index does not tell ranks).
     """
 
     pod: str
-    rank: int
+    rank: int | None
     prompt_blocks: int
     blocks: int
     blocks_any_medium: int
@@ -158,11 +181,12 @@ class PodMatch:
             if self.blocks_any_medium > self.blocks
             else {}
         )
+        rank = {} if self.rank is None else {"rank": self.rank}
         return {
             "blocks": self.blocks,
             "tokens": self.tokens,
             "percent": self.percent,
-            "rank": self.rank,
+            **rank,
             **more,
         }
 

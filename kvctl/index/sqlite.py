@@ -31,7 +31,15 @@ from kvctl.index.content import Content, is_anchored
 from kvctl.index.errors import IndexStoreError
 from kvctl.index.holdings import Group, Holdings
 from kvctl.index.match import match_holdings, prompt_contents
-from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamFacts, StreamSummary
+from kvctl.index.model import (
+    Entry,
+    IndexSummary,
+    PodMatch,
+    Prompt,
+    StreamFacts,
+    StreamSummary,
+    Traits,
+)
 from kvctl.index.policy import Removals
 from kvctl.index.schema import APPLICATION_ID, CREATE, VERSION
 from kvctl.index.spans import lora_of, medium_of, model_of, named_of, span_of
@@ -64,6 +72,8 @@ class SqliteIndex:
     that is something else, is of a newer kvctl, is locked for too long, or cannot be written: what
     was committed before stays.
     """
+
+    traits = Traits()
 
     def __init__(
         self,
@@ -221,12 +231,13 @@ class SqliteIndex:
             )
             return [StreamFacts(*row) for row in rows]
 
-    def stored_before(self, pod: str, rank: int, cutoff: float) -> int:
-        """How many entries of a DP rank were last stored before that engine time."""
+    def stored_before(self, pod: str, rank: int | None, cutoff: float | None) -> int:
+        """How many entries were last stored before an engine time; all without ``cutoff``."""
         with self._guard():
             row = self._db.execute(
                 "SELECT COUNT(*) FROM entries e JOIN streams s ON s.id = e.stream "
-                "WHERE s.pod = ? AND s.rank = ? AND e.last_stored < ?",
+                "WHERE s.pod = ?1 AND (?2 IS NULL OR s.rank = ?2) "
+                "AND (?3 IS NULL OR e.last_stored < ?3)",
                 (pod, rank, cutoff),
             ).fetchone()
             return int(row[0])

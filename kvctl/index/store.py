@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from kvctl.events import Position, Record
-from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt
+from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamFacts, Traits
 
 
 class IndexView(Protocol):
     """An index to look into. Methods raise `IndexStoreError` where it cannot be read."""
+
+    @property
+    def traits(self) -> Traits:
+        """What it tells of its entries."""
+        ...
 
     def summary(self) -> IndexSummary:
         """Counts per stream, and distinct blocks."""
@@ -25,7 +30,26 @@ class IndexView(Protocol):
         ...
 
 
-class IndexStore(IndexView, Protocol):
+class PurgeableIndex(IndexView, Protocol):
+    """An index whose stale entries can be removed. Methods raise `IndexStoreError`."""
+
+    def facts(self) -> list[StreamFacts]:
+        """What is known of every stream besides its entries, to judge them by."""
+        ...
+
+    def stored_before(self, pod: str, rank: int | None, cutoff: float | None) -> int:
+        """How many entries were last stored before an engine time; all without ``cutoff``."""
+        ...
+
+    def purge(self, pod: str, rank: int | None = None, *, before: float | None = None) -> int:
+        """Remove a pod's entries, those last stored before an engine time; returns how many.
+
+        Where the index tells no ranks or times, they must be None: it would take too much.
+        """
+        ...
+
+
+class IndexStore(PurgeableIndex, Protocol):
     """An index that lasts. Methods raise `IndexStoreError` where it cannot be written."""
 
     def apply(self, record: Record) -> None:
@@ -38,10 +62,6 @@ class IndexStore(IndexView, Protocol):
 
     def positions(self) -> dict[tuple[str, int], Position]:
         """The last batch that every (pod, DP rank) was taken in from."""
-        ...
-
-    def purge(self, pod: str, rank: int | None = None, *, before: float | None = None) -> int:
-        """Remove a pod's entries, those last stored before an engine time; returns how many."""
         ...
 
     def close(self) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvctl.events import hash_text
-from kvctl.index import Entry, IndexView
+from kvctl.events import BlockHash, hash_text, low_64
+from kvctl.index import Entry, IndexView, Traits
+
+_NO_RANK = -1
 
 _CREATE = """
 CREATE TABLE claims (
@@ -39,17 +41,17 @@ class Difference:
 
     side: str
     pod: str
-    rank: int
+    rank: int | None
     medium: str
     group: int
     block_hash: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """JSON-ready; the rank absent where it was not compared."""
         return {
             "only_in": self.side,
             "pod": self.pod,
-            "rank": self.rank,
+            **({} if self.rank is None else {"rank": self.rank}),
             "medium": self.medium,
             "group": self.group,
             "block_hash": self.block_hash,
@@ -60,16 +62,17 @@ class IndexDiff:
     """The comparison of two indexes; close it after use.
 
     A block is the same by its content where the chain back to its root is known in both, and
-    otherwise by the engine's own hash.
+    otherwise by the engine's own hash. Only what both indexes tell (`Traits`) is compared.
     """
 
     def __init__(self, a: IndexView, b: IndexView) -> None:
+        self.compared = _in_both(a.traits, b.traits)
         # An empty name: a private file, on disk once it is larger than a cache, gone at the end.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(_CREATE)
         self._db.execute("BEGIN")
-        self._db.executemany(_CLAIM, _claims(a.entries(), in_a=True))
-        self._db.executemany(_CLAIM, _claims(b.entries(), in_a=False))
+        self._db.executemany(_CLAIM, _claims(a.entries(), self.compared, in_a=True))
+        self._db.executemany(_CLAIM, _claims(b.entries(), self.compared, in_a=False))
         self._db.execute("COMMIT")
 
     def __enter__(self) -> IndexDiff:
@@ -92,20 +95,39 @@ class IndexDiff:
             "SELECT CASE WHEN in_a THEN 'a' ELSE 'b' END, pod, rank, medium, group_number, "
             "block_hash FROM claims WHERE in_a <> in_b ORDER BY pod, rank, in_b"
         ):
-            yield Difference(*row)
+            side, pod, rank, *rest = row
+            yield Difference(side, pod, None if rank == _NO_RANK else rank, *rest)
 
 
-def _claims(entries: Iterable[Entry], *, in_a: bool) -> Iterator[tuple[Any, ...]]:
+def _in_both(a: Traits, b: Traits) -> Traits:
+    return Traits(
+        ranks=a.ranks and b.ranks,
+        contents=a.contents and b.contents,
+        groups=a.groups and b.groups,
+        times=a.times and b.times,
+    )
+
+
+def _claims(entries: Iterable[Entry], compared: Traits, *, in_a: bool) -> Iterator[tuple[Any, ...]]:
     for entry in entries:
-        name = hash_text(entry.block_hash)
-        block = entry.content if entry.anchored else name.encode()
+        name = _name(entry.block_hash, whole=compared.contents)
+        known = compared.contents and entry.anchored and entry.content is not None
         yield (
             entry.pod,
-            entry.rank,
+            entry.rank if compared.ranks else _NO_RANK,
             entry.medium,
-            entry.group,
-            block,
+            entry.group if compared.groups else 0,
+            entry.content if known else name.encode(),
             int(in_a),
             int(not in_a),
             name,
         )
+
+
+def _name(block_hash: BlockHash | None, *, whole: bool) -> str:
+    """The engine's hash as text; where not the ``whole`` is to be had, its last 64 bits."""
+    if block_hash is None:
+        return ""
+    if whole:
+        return hash_text(block_hash)
+    return str(low_64(block_hash))

@@ -87,7 +87,10 @@ class LiveIndex:
         """How many entries were last stored before that engine time."""
         if cutoff is None:
             return 0
-        return sum(entry.last_stored < cutoff for entry in self.index.entries(self.pod.name))
+        return sum(
+            entry.last_stored is not None and entry.last_stored < cutoff
+            for entry in self.index.entries(self.pod.name)
+        )
 
     def purge(self, cutoff: float | None) -> int:
         """Remove those entries; returns how many they were."""

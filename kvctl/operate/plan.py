@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -55,11 +55,14 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict over one stream. Of a purge, the entries last stored before ``cutoff`` (engine
-    time) are stale, all where it is None."""
+    """The verdict over one stream, over a whole pod where the index tells no ranks (``rank`` None).
+
+    Of a purge, the entries last stored before ``cutoff`` (engine time) are stale, all where it is
+    None.
+    """
 
     pod: str
-    rank: int
+    rank: int | None
     state: str
     entries: int
     verdict: Verdict
@@ -95,19 +98,51 @@ def plan(
     decisions: list[Decision] = []
     remembered = dict(memory)
     for known in facts:
-        key = (known.pod, known.rank)
         state = states.get(known.pod)
         if state is None:
             if fleet is not None and known.pod not in fleet:
                 reason = "the pod is not in the fleet any more"
                 decisions.append(_decide(known, "gone", Verdict.PURGE, reason))
-                remembered.pop(key, None)
+                for key in [key for key in remembered if key[0] == known.pod]:
+                    del remembered[key]
             continue
-        before = memory.get(key, Remembered())
-        engine = next((each for each in state.states if each.rank == known.rank), None)
-        decision, remembered[key] = _judge(known, engine, before, now, clock_margin)
-        decisions.append(decision)
+        engines = {each.rank: each for each in state.states}
+        ranks = [known.rank] if known.rank is not None else sorted(engines) or [0]
+        of_ranks = []
+        for rank in ranks:
+            before = memory.get((known.pod, rank), Remembered())
+            decision, remembered[known.pod, rank] = _judge(
+                known, engines.get(rank), before, now, clock_margin
+            )
+            of_ranks.append(decision)
+        decisions.append(of_ranks[0] if len(of_ranks) == 1 else _together(of_ranks))
     return Plan(tuple(decisions), remembered)
+
+
+def _together(ranks: list[Decision]) -> Decision:
+    """One decision over a pod whose entries do not tell which DP rank they are of.
+
+    Its entries are stale for certain only where every rank's are.
+    """
+    verdicts = {each.verdict for each in ranks}
+    if len(verdicts) == 1:
+        verdict = verdicts.pop()
+    elif Verdict.UNKNOWN in verdicts:
+        verdict = Verdict.UNKNOWN
+    else:
+        verdict = Verdict.SUSPECT
+    first = next((each for each in ranks if each.verdict is not Verdict.KEEP), ranks[0])
+    reason = first.reason
+    if verdict is Verdict.SUSPECT and first.verdict is Verdict.PURGE:
+        reason = f"{first.reason}; not so on every rank, and the index does not tell ranks apart"
+    states = [each.state for each in ranks]
+    return replace(
+        first,
+        state=", ".join(dict.fromkeys(states)),
+        verdict=verdict,
+        reason=reason,
+        evidence={**first.evidence, "ranks": states},
+    )
 
 
 def _judge(
@@ -150,7 +185,7 @@ def _doubt(known: StreamFacts, engine: EngineState, before: Remembered, now: flo
         # As long as it does not run, nothing on its stream can settle it.
         since = before.doubt.since if before.doubt is not None else now
         return Doubt(engine.reason, since, known.last_gap)
-    reason = _slept_between(engine, before)
+    reason = _slept_between(engine, before) or _restarted_untimed(known, engine, before)
     return before.doubt if reason is None else Doubt(reason, now, known.last_gap)
 
 
@@ -169,6 +204,15 @@ def _slept_between(engine: EngineState, before: Remembered) -> str | None:
     if previous.verdict is State.HALTED:
         return "it was halted at the last round: a pause wipes the cache unless told not to"
     return None
+
+
+def _restarted_untimed(known: StreamFacts, engine: EngineState, before: Remembered) -> str | None:
+    """A restart since the last round, where no entry tells when it was stored."""
+    if known.oldest is not None or not known.entries or before.state is None:
+        return None
+    if not engine.restarted_since(before.state):
+        return None
+    return "the engine started anew since the last round, and the index does not tell what is older"
 
 
 def _settled(known: StreamFacts, doubt: Doubt, clock_margin: float) -> str | None:
