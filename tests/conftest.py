@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytest_plugins = ["valkeys"]
+
 # Two shared cores: an example may take long without anything being wrong.
 settings.register_profile(
     "kvctl", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100

@@ -15,13 +15,15 @@ class Traits:
     """What an index tells of its entries: a router keeps less than kvctl does.
 
     ``contents`` are identities as `kvctl.index.content` makes them; without them a block has only
-    the engine's name, and of that perhaps only the last 64 bits. ``times`` are the engine's clock.
+    the engine's name, and of that perhaps only the last 64 bits; without ``engine_hashes`` only
+    the router's. ``times`` are the engine's clock.
     """
 
     ranks: bool = True
     contents: bool = True
     groups: bool = True
     times: bool = True
+    engine_hashes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Entry:
     ``content`` is the block's identity (`kvctl.index.content`), ``block_hash`` the engine's name
     for it. ``first_stored`` and ``last_stored`` are the engine's clock, seconds. ``references``
     counts physical copies. ``speculative`` marks what a router assumes and no event has told.
+    ``other_hashes`` are what other engines call the block, where it is not told which is whose.
     What the index does not tell (`Traits`) is None.
     """
 
@@ -47,6 +50,7 @@ class Entry:
     last_stored: float | None
     references: int
     speculative: bool = False
+    other_hashes: tuple[BlockHash, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; hashes as text; what is not known is absent, as the base model's LoRA is."""

@@ -156,6 +156,10 @@ class SqliteIndex:
             )
             return {(row[0], row[1]): Position(row[2], row[3], int(row[4], 16)) for row in rows}
 
+    def remarks(self) -> list[str]:
+        """Nothing is refused."""
+        return []
+
     def summary(self) -> IndexSummary:
         """Counts per stream, and distinct blocks; looks at every entry."""
         with self._guard():

@@ -60,6 +60,10 @@ class IndexStore(PurgeableIndex, Protocol):
         """Make everything applied so far last, with the streams' positions."""
         ...
 
+    def remarks(self) -> list[str]:
+        """What was not taken in, and why, in sentences."""
+        ...
+
     def positions(self) -> dict[tuple[str, int], Position]:
         """The last batch that every (pod, DP rank) was taken in from."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvctl.errors import UsageError
 from kvctl.events import BlockHash, hash_text, low_64
 from kvctl.index import Entry, IndexView, Traits
 
@@ -23,6 +24,11 @@ _CLAIM = """
 INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET in_a = MAX(in_a, excluded.in_a), in_b = MAX(in_b, excluded.in_b)
 """
+
+_HELD = (
+    "SELECT 1 FROM claims WHERE pod = ? AND rank = ? AND medium = ? AND group_number = ? "
+    "AND block = ?"
+)
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,25 @@ class IndexDiff:
     """The comparison of two indexes; close it after use.
 
     A block is the same by its content where the chain back to its root is known in both, and
-    otherwise by the engine's own hash. Only what both indexes tell (`Traits`) is compared.
+    otherwise by the engine's own hash. Only what both indexes tell (`Traits`) is compared. Raises
+    `UsageError` where they have no name of a block in common.
     """
 
     def __init__(self, a: IndexView, b: IndexView) -> None:
+        if a.traits.engine_hashes != b.traits.engine_hashes:
+            raise UsageError(
+                "one of the indexes names blocks by hashes of its own: they cannot be compared",
+                remedy="kvctl index show tells the counts of both",
+            )
         self.compared = _in_both(a.traits, b.traits)
         # An empty name: a private file, on disk once it is larger than a cache, gone at the end.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(_CREATE)
         self._db.execute("BEGIN")
-        self._db.executemany(_CLAIM, _claims(a.entries(), self.compared, in_a=True))
-        self._db.executemany(_CLAIM, _claims(b.entries(), self.compared, in_a=False))
+        # A router may know a block by the names of several engines, and not which is whose: then
+        # the other index decides, which therefore is read first.
+        for view in sorted((a, b), key=lambda view: not view.traits.contents):
+            self._db.executemany(_CLAIM, self._claims(view.entries(), in_a=view is a))
         self._db.execute("COMMIT")
 
     def __enter__(self) -> IndexDiff:
@@ -98,6 +112,27 @@ class IndexDiff:
             side, pod, rank, *rest = row
             yield Difference(side, pod, None if rank == _NO_RANK else rank, *rest)
 
+    def _claims(self, entries: Iterable[Entry], *, in_a: bool) -> Iterator[tuple[Any, ...]]:
+        compared = self.compared
+        for entry in entries:
+            rank = _NO_RANK if not compared.ranks or entry.rank is None else entry.rank
+            key = (entry.pod, rank, entry.medium, entry.group if compared.groups else 0)
+            name = self._pick(key, entry)
+            content = entry.content if compared.contents and entry.anchored else None
+            block = name.encode() if content is None else content
+            yield (*key, block, int(in_a), int(not in_a), name)
+
+    def _pick(self, key: tuple[str, int, str, int], entry: Entry) -> str:
+        """The name of an entry's block: of several, the one that the other index knows it by."""
+        names = [
+            _name(block_hash, whole=self.compared.contents)
+            for block_hash in (entry.block_hash, *entry.other_hashes)
+        ]
+        for name in names if len(names) > 1 else ():
+            if self._db.execute(_HELD, (*key, name.encode())).fetchone():
+                return name
+        return names[0]
+
 
 def _in_both(a: Traits, b: Traits) -> Traits:
     return Traits(
@@ -106,22 +141,6 @@ def _in_both(a: Traits, b: Traits) -> Traits:
         groups=a.groups and b.groups,
         times=a.times and b.times,
     )
-
-
-def _claims(entries: Iterable[Entry], compared: Traits, *, in_a: bool) -> Iterator[tuple[Any, ...]]:
-    for entry in entries:
-        name = _name(entry.block_hash, whole=compared.contents)
-        known = compared.contents and entry.anchored and entry.content is not None
-        yield (
-            entry.pod,
-            entry.rank if compared.ranks else _NO_RANK,
-            entry.medium,
-            entry.group if compared.groups else 0,
-            entry.content if known else name.encode(),
-            int(in_a),
-            int(not in_a),
-            name,
-        )
 
 
 def _name(block_hash: BlockHash | None, *, whole: bool) -> str:
