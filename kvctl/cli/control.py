@@ -39,6 +39,16 @@ Purge = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+Index = Annotated[
+    str | None,
+    typer.Option(
+        help="The index that must follow, and that --purge purges: as for kvctl index. Default: "
+        "one built on the spot from the pod's stream and replay.",
+        metavar="URL",
+        rich_help_panel=_HOW,
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float, typer.Option(min=0, help="Seconds to wait for the clear.", rich_help_panel=_HOW)
 ]
@@ -65,6 +75,7 @@ def reset(
     nudge: Nudge = False,
     probe: Probe = False,
     purge: Purge = False,
+    index: Index = None,
     timeout: Timeout = 5.0,
     call_timeout: CallTimeout = 60.0,
     yes: Yes = False,
@@ -95,7 +106,18 @@ def reset(
         timeout=timeout,
         call_timeout=call_timeout,
     )
-    _exit(control(pods or [], pod or [], context, options, yes=yes, dry_run=dry_run, output=output))
+    _exit(
+        control(
+            pods or [],
+            pod or [],
+            context,
+            options,
+            index=index,
+            yes=yes,
+            dry_run=dry_run,
+            output=output,
+        )
+    )
 
 
 def sleep(
@@ -116,6 +138,7 @@ def sleep(
     ] = None,
     probe: Probe = False,
     purge: Purge = False,
+    index: Index = None,
     timeout: Timeout = 5.0,
     call_timeout: CallTimeout = 120.0,
     yes: Yes = False,
@@ -131,6 +154,8 @@ def sleep(
 
       kvctl sleep 10.0.0.7 --purge --yes
 
+      kvctl sleep pod-a --index redis://10.0.0.2:6379/0 --purge --yes
+
       kvctl sleep pod-a --level 2 --dry-run
     """
     from kvctl.cli.controlling import control
@@ -145,7 +170,18 @@ def sleep(
         timeout=timeout,
         call_timeout=call_timeout,
     )
-    _exit(control(pods or [], pod or [], context, options, yes=yes, dry_run=dry_run, output=output))
+    _exit(
+        control(
+            pods or [],
+            pod or [],
+            context,
+            options,
+            index=index,
+            yes=yes,
+            dry_run=dry_run,
+            output=output,
+        )
+    )
 
 
 def wake(
@@ -158,6 +194,7 @@ def wake(
     ] = None,
     nudge: Nudge = False,
     purge: Purge = False,
+    index: Index = None,
     timeout: Timeout = 5.0,
     call_timeout: CallTimeout = 120.0,
     dry_run: DryRun = False,
@@ -183,7 +220,16 @@ def wake(
         call_timeout=call_timeout,
     )
     _exit(
-        control(pods or [], pod or [], context, options, yes=True, dry_run=dry_run, output=output)
+        control(
+            pods or [],
+            pod or [],
+            context,
+            options,
+            index=index,
+            yes=True,
+            dry_run=dry_run,
+            output=output,
+        )
     )
 
 

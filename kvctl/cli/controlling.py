@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kvctl.cli.output import OutputFormat, print_json, say, stdout_console
 from kvctl.cli.podoptions import context_key, resolve_pods
 from kvctl.engine import EngineClient
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
+from kvctl.index import PurgeableIndex
 from kvctl.operate.control import Control, ControlOptions
+from kvctl.operate.indexes import IndexOptions, open_purgeable, shown_url
 from kvctl.operate.live import LiveIndex
+from kvctl.operate.target import StoredTarget
 from kvctl.operate.verdicts import Report, Step, Verdict
 from kvctl.text import plural, printable
 
@@ -34,6 +38,7 @@ def control(
     context: str | None,
     options: ControlOptions,
     *,
+    index: str | None,
     yes: bool,
     dry_run: bool,
     output: OutputFormat,
@@ -47,26 +52,40 @@ def control(
             )
     token = context_key(context)
     if dry_run:
-        _show_plan(pods, options)
+        _show_plan(pods, options, index)
         return 0
     if not yes:
         _ask(pods, options)
     table = output == "table"
     reports = []
-    for pod in pods:
-        if table:
-            stdout_console().print(f"{printable(pod.name)}: {options.title}", style="bold")
-        client = EngineClient(pod.name, pod.api or "", kind=pod.engine, api_key=token)
-        with LiveIndex(pod) as live:
-            tell = _print_step if table else lambda _step: None
-            reports.append(Control(client, live, options, tell).run())
-        if table:
-            _print_verdict(reports[-1])
+    with _stored(index, pods) as stored:
+        for pod in pods:
+            if table:
+                stdout_console().print(f"{printable(pod.name)}: {options.title}", style="bold")
+            client = EngineClient(pod.name, pod.api or "", kind=pod.engine, api_key=token)
+            target = None
+            if stored is not None:
+                target = StoredTarget(stored, pod.name, shown_url(index))
+            with LiveIndex(pod) as live:
+                tell = _print_step if table else lambda _step: None
+                reports.append(Control(client, live, options, tell, target).run())
+            if table:
+                _print_verdict(reports[-1])
     if not table:
         documents = [report.to_dict() for report in reports]
         print_json(documents[0] if len(documents) == 1 else documents)
     codes = {report.exit_code for report in reports}
     return 1 if 1 in codes else max(codes)
+
+
+@contextmanager
+def _stored(index: str | None, pods: Sequence[Pod]) -> Iterator[PurgeableIndex | None]:
+    """The index that was named, if one was."""
+    if index is None:
+        yield None
+        return
+    with open_purgeable(index, IndexOptions(pods=pods)) as stored:
+        yield stored
 
 
 def _ask(pods: Sequence[Pod], options: ControlOptions) -> None:
@@ -83,10 +102,11 @@ def _ask(pods: Sequence[Pod], options: ControlOptions) -> None:
         raise DeclinedError("nothing was done")
 
 
-def _show_plan(pods: Sequence[Pod], options: ControlOptions) -> None:
+def _show_plan(pods: Sequence[Pod], options: ControlOptions, index: str | None) -> None:
+    checked = "" if index is None else f" and {shown_url(index)}"
     for pod in pods:
         watched = plural(len(pod.streams), "stream")
-        say(f"{pod.name}: would {options.title} at {pod.api}, and watch {watched}")
+        say(f"{pod.name}: would {options.title} at {pod.api}, and watch {watched}{checked}")
 
 
 def _print_step(step: Step) -> None:

@@ -7,23 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from kvctl.cli.group import command_group
+from kvctl.cli.indexoptions import IndexUrl
+from kvctl.cli.podoptions import ContextOption
 
 app = command_group("index", "Look into an index: what it holds, and who would match a prompt.")
-
-IndexUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--index",
-        help="sqlite:FILE or a path, or capture:FILE. Default: the one in your state directory.",
-        metavar="URL",
-        show_default=False,
-    ),
-]
 
 
 @app.command()
 def show(
     index: IndexUrl = None,
+    context: ContextOption = None,
     pod: Annotated[
         str | None, typer.Option(help="Only this pod.", metavar="POD", show_default=False)
     ] = None,
@@ -56,11 +49,17 @@ def show(
       kvctl index show --index fleet.sqlite --pod pod-a --blocks -o jsonl | jq .block_hash
 
       kvctl index show --index capture:demo:fleet
-    """
-    from kvctl.cli.indexview import EntryFilter, show_blocks, show_summary
-    from kvctl.operate.indexes import open_view
 
-    with open_view(index) as view:
+      kvctl index show --index redis://10.0.0.2:6379/0 --context prod
+    """
+    from kvctl.cli.indexoptions import key_bar, pods_of_context
+    from kvctl.cli.indexview import EntryFilter, show_blocks, show_summary
+    from kvctl.operate.indexes import IndexOptions, open_view
+
+    with (
+        key_bar() as bar,
+        open_view(index, IndexOptions(pods=pods_of_context(context), progress=bar)) as view,
+    ):
         if blocks:
             wanted = EntryFilter(pod, lora, None if medium is None else medium.upper(), older_than)
             show_blocks(view, wanted, output)
@@ -75,6 +74,7 @@ def match(
         typer.Argument(metavar="TOKENS|FILE", help="Token ids: 1,2,3 or a JSON list, or a file."),
     ],
     index: IndexUrl = None,
+    context: ContextOption = None,
     model: Annotated[str | None, typer.Option(help="The model.", show_default=False)] = None,
     lora: Annotated[str | None, typer.Option(help="LoRA.", show_default=False)] = None,
     salt: Annotated[str | None, typer.Option(help="cache_salt.", show_default=False)] = None,
@@ -86,15 +86,16 @@ def match(
 
       kvctl index match prompt.json --index fleet.sqlite
     """
+    from kvctl.cli.indexoptions import pods_of_context
     from kvctl.cli.matchview import print_match
     from kvctl.cli.output import print_json
     from kvctl.index import Prompt
-    from kvctl.operate.indexes import open_view
+    from kvctl.operate.indexes import IndexOptions, open_view
     from kvctl.operate.prompts import parse_tokens
     from kvctl.operate.replay import match_report
 
     prompt = Prompt(parse_tokens(tokens), model, lora, () if salt is None else (salt,))
-    with open_view(index) as view:
+    with open_view(index, IndexOptions(pods=pods_of_context(context))) as view:
         report = match_report(view.match(prompt))
     if output == "json":
         print_json(report.to_dict())
@@ -105,24 +106,41 @@ def match(
 @app.command()
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="An index: sqlite:FILE, a path, capture:FILE.")
+        str,
+        typer.Argument(
+            metavar="A", help="An index: sqlite:FILE, capture:FILE, redis://…, dynamo+http://…."
+        ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The other.")],
+    context: ContextOption = None,
     blocks: Annotated[bool, typer.Option("--blocks", help="List every difference.")] = False,
     output: Annotated[Literal["table", "json", "jsonl"], typer.Option("--output", "-o")] = "table",
 ) -> None:
     """Compare two indexes. Exit code 3 where they differ.
 
+    A router's index knows pods by their addresses: name them by a context. It has no times, no
+    ranks or no groups, and then these are not compared.
+
     [bold]Examples[/bold]
+
+      kvctl index diff fleet.sqlite redis://10.0.0.2:6379/0 --context prod
 
       kvctl index diff fleet.sqlite capture:incident.kvcap
 
       kvctl index diff yesterday.sqlite today.sqlite --blocks -o jsonl
     """
+    from kvctl.cli.indexoptions import key_bar, pods_of_context
     from kvctl.cli.indexview import show_diff
     from kvctl.operate.diff import IndexDiff
-    from kvctl.operate.indexes import open_view
+    from kvctl.operate.indexes import IndexOptions, open_view
 
-    with open_view(a) as first, open_view(b) as second, IndexDiff(first, second) as found:
+    with key_bar() as bar:
+        options = IndexOptions(pods=pods_of_context(context), progress=bar)
+        with (
+            open_view(a, options) as first,
+            open_view(b, options) as second,
+        ):
+            found = IndexDiff(first, second)
+    with found:
         if show_diff(found, blocks, output):
             raise typer.Exit(3)

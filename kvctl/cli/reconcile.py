@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvctl.cli.index import IndexUrl
+from kvctl.cli.indexoptions import IndexUrl, OwnKeys
 from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
 
 _WHAT = "What is purged"
@@ -18,6 +18,7 @@ def reconcile(
     pod: PodOption = None,
     context: ContextOption = None,
     index: IndexUrl = None,
+    own_keys: OwnKeys = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only plan; exit code 3 on drift.", rich_help_panel=_HOW),
@@ -59,6 +60,24 @@ def reconcile(
             show_default=False,
         ),
     ] = None,
+    resync: Annotated[
+        bool,
+        typer.Option(
+            "--resync",
+            help="Rebuild a purged pod that is awake from its replay buffer.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="With --watch: serve Prometheus metrics of what it does.",
+            rich_help_panel=_HOW,
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(min=0.1, help="Seconds for each engine to answer.", rich_help_panel=_HOW),
@@ -74,6 +93,9 @@ def reconcile(
     clear ever came. An engine that does not answer is unknown, and nothing of it is purged. With
     pods named, only these are looked at; a whole context also tells which pods are gone.
 
+    The index may be kvctl's own, or a router's in Redis or Dynamo. A router keeps no times: its
+    entries of a pod are purged all together, after another look at the engine.
+
     [bold]Examples[/bold]
 
       kvctl reconcile --index fleet.sqlite --context prod --dry-run
@@ -81,9 +103,11 @@ def reconcile(
       kvctl reconcile --index fleet.sqlite --context prod --watch --yes --max-purge 60
 
       kvctl reconcile --index fleet.sqlite --dry-run -o json | jq .summary
+
+      kvctl reconcile --index redis://10.0.0.2:6379/0 --context prod --watch --yes --resync
     """
     from kvctl.cli.podoptions import context_key, resolve_pods
-    from kvctl.cli.reconciling import Reconciling
+    from kvctl.cli.reconciling import Reconciling, ReconcilingOptions
     from kvctl.operate.reconcile import ReconcileOptions
 
     options = ReconcileOptions(
@@ -93,15 +117,17 @@ def reconcile(
         max_purge=max_purge,
         timeout=timeout,
     )
-    code = Reconciling(
-        resolve_pods(names or [], pod or [], context),
-        index,
-        options,
+    run = ReconcilingOptions(
+        index=index,
+        own_keys=own_keys,
         whole_fleet=not names and not pod,
         api_key=context_key(context),
         yes=yes,
         interval=interval if watch else None,
+        resync=resync,
+        metrics_port=metrics_port,
         output=output,
-    ).run()
+    )
+    code = Reconciling(resolve_pods(names or [], pod or [], context), options, run).run()
     if code:
         raise typer.Exit(code)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
+from kvctl.cli.indexoptions import key_bar
 from kvctl.cli.output import OutputFormat, plain_table, print_json, print_table, say, warn
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
-from kvctl.index import IndexStoreError, SqliteIndex
-from kvctl.operate.indexes import index_path
+from kvctl.index import IndexStore, PurgeableIndex
+from kvctl.operate.indexes import IndexOptions, kind_of, open_purgeable, shown_url
+from kvctl.operate.memory import FileMemory, Memory, PassingMemory
 from kvctl.operate.plan import Verdict
 from kvctl.operate.reconcile import Outcome, ReconcileOptions, Reconciler, Round
+from kvctl.operate.resync import Resync, resync
 from kvctl.text import plural, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from kvctl.operate.metrics import ReconcileMetrics
 
 _NOT_COVERED = (
     "a reset of an idle engine leaves no trace in any metric: this is not covered here. The next "
@@ -27,100 +33,151 @@ _NOT_COVERED = (
 _STYLES = {"purge": "bold red", "suspect": "yellow", "unknown": "yellow"}
 
 
+@dataclass(frozen=True)
+class ReconcilingOptions:
+    """How it runs. ``interval`` is in seconds, None for one round."""
+
+    index: str | None
+    whole_fleet: bool
+    own_keys: bool = False
+    api_key: str | None = None
+    yes: bool = False
+    interval: float | None = None
+    resync: bool = False
+    metrics_port: int | None = None
+    output: OutputFormat = "table"
+
+
 class Reconciling:
-    """One run. ``interval`` None means one round."""
+    """One run; `run` returns the exit code."""
 
     def __init__(
-        self,
-        pods: Sequence[Pod],
-        index: str | None,
-        options: ReconcileOptions,
-        *,
-        whole_fleet: bool,
-        api_key: str | None,
-        yes: bool,
-        interval: float | None,
-        output: OutputFormat,
+        self, pods: Sequence[Pod], options: ReconcileOptions, run: ReconcilingOptions
     ) -> None:
-        if interval is not None and not yes and not options.dry_run:
+        if run.interval is not None and not run.yes and not options.dry_run:
             raise UsageError("--watch purges unasked", remedy="say --yes, or --dry-run to look on")
-        if interval is not None and output == "json":
+        if run.interval is not None and run.output == "json":
             raise UsageError("--watch has no one document", remedy="use -o jsonl")
-        self._path = index_path(index)
-        if not self._path.exists():
-            raise IndexStoreError(f"there is no index {self._path}", remedy="kvctl tail --index")
+        if run.interval is None and run.metrics_port is not None:
+            raise UsageError("--metrics-port goes with --watch", remedy="one round is soon over")
+        if run.own_keys and kind_of(run.index) != "redis":
+            raise UsageError("--own-keys is for an index in Redis", remedy="leave it away")
         self._pods = pods
         self._options = options
-        self._whole_fleet = whole_fleet
-        self._api_key = api_key
-        self._yes = yes
-        self._interval = interval
-        self._output = output
+        self._run = run
+        self._where = shown_url(run.index)
+        self._metrics: ReconcileMetrics | None = None
+        self._passing: PassingMemory | None = None
 
     def run(self) -> int:
         """Run until done or interrupted; returns the exit code."""
-        if self._interval is None:
+        if self._run.interval is None:
             return self._round()
-        code = 0
-        while True:
-            began = time.monotonic()
-            try:
-                code = self._round()
-            except KvctlError as error:
-                # A standing backstop outlives an index that is locked, or a plan that is refused.
-                warn(str(error))
-            except KeyboardInterrupt:
-                return 130
-            try:
-                time.sleep(max(0.0, self._interval - (time.monotonic() - began)))
-            except KeyboardInterrupt:
-                say("stopped" + ("; drift was left at the last round" if code else ""))
-                return 130
+        if self._run.metrics_port is not None:
+            from kvctl.operate.metrics import ReconcileMetrics
+
+            self._metrics = ReconcileMetrics(self._run.metrics_port)
+            say(f"metrics at http://0.0.0.0:{self._metrics.port}/metrics")
+        try:
+            return self._watch(self._run.interval)
+        finally:
+            if self._metrics is not None:
+                self._metrics.close()
+
+    def _watch(self, interval: float) -> int:
+        code, rounds = 0, 0
+        try:
+            while True:
+                began = time.monotonic()
+                try:
+                    code = self._round()
+                    rounds += 1
+                except KvctlError as error:
+                    if not rounds and isinstance(error, UsageError):
+                        raise
+                    # A standing backstop outlives an index that is locked or gone for a while,
+                    # and a plan that is refused.
+                    warn(str(error))
+                    if self._metrics is not None:
+                        self._metrics.failed()
+                time.sleep(max(0.0, interval - (time.monotonic() - began)))
+        except KeyboardInterrupt:
+            say("stopped" + ("; drift was left at the last round" if code else ""))
+            return 130
 
     def _round(self) -> int:
-        with SqliteIndex(self._path) as index:
-            reconciler = Reconciler(
-                index,
-                self._pods,
-                self._options,
-                whole_fleet=self._whole_fleet,
-                api_key=self._api_key,
-            )
-            plan, outcomes = reconciler.plan()
-            if self._options.dry_run:
-                done = Round(True, outcomes)
-            else:
-                self._ask(outcomes)
-                done = reconciler.apply(plan, outcomes)
+        with key_bar() as bar:
+            options = IndexOptions(pods=self._pods, own_keys=self._run.own_keys, progress=bar)
+            with open_purgeable(self._run.index, options) as index:
+                done = self._reconcile(index)
+        if self._metrics is not None:
+            self._metrics.done(done, time.time)
         self._show(done)
         return done.exit_code
+
+    def _reconcile(self, index: PurgeableIndex) -> Round:
+        reconciler = Reconciler(
+            index,
+            self._memory(index),
+            self._pods,
+            self._options,
+            whole_fleet=self._run.whole_fleet,
+            api_key=self._run.api_key,
+            rebuild=self._rebuild(index),
+        )
+        plan, outcomes = reconciler.plan()
+        if self._options.dry_run:
+            return reconciler.look_on(plan, outcomes)
+        self._ask(outcomes)
+        return reconciler.apply(plan, outcomes)
+
+    def _memory(self, index: PurgeableIndex) -> Memory:
+        kept_there = kind_of(self._run.index) == "sqlite" or self._run.own_keys
+        memory = cast(Memory, index) if kept_there else FileMemory(self._where)
+        if not self._options.dry_run:
+            return memory
+        # A dry run leaves nothing behind, but its rounds know of each other.
+        if self._passing is None:
+            self._passing = PassingMemory(memory)
+        self._passing.before = memory
+        return self._passing
+
+    def _rebuild(self, index: PurgeableIndex) -> Callable[[Pod], Resync] | None:
+        if not self._run.resync:
+            return None
+        if not isinstance(index, IndexStore):
+            raise UsageError(
+                f"{self._where} cannot be rebuilt by kvctl", remedy="leave --resync away"
+            )
+        store = index
+        return lambda pod: resync(store, pod, timeout=self._options.timeout)
 
     def _ask(self, outcomes: Sequence[Outcome]) -> None:
         purges = (each for each in outcomes if each.decision.verdict is Verdict.PURGE)
         stale = sum(each.stale for each in purges)
-        if self._yes or not stale:
+        if self._run.yes or not stale:
             return
         if not sys.stdin.isatty():
             raise UsageError(
                 "a purge wants consent, and there is no terminal to ask on",
                 remedy="--yes goes ahead, --dry-run only shows",
             )
-        if self._output == "table":
+        if self._run.output == "table":
             print_table(_table(outcomes))
-        sys.stderr.write(f"Purge {plural(stale, 'entry')} from {self._path}? [y/N] ")
+        sys.stderr.write(f"Purge {plural(stale, 'entry')} from {self._where}? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise KvctlError("nothing was purged")
 
     def _show(self, done: Round) -> None:
-        if self._output == "json":
+        if self._run.output == "json":
             print_json(done.to_dict())
             return
-        if self._output == "jsonl":
+        if self._run.output == "jsonl":
             sys.stdout.write(json.dumps({"at": time.time()} | done.to_dict()) + "\n")
             sys.stdout.flush()
             return
-        if self._interval is not None:
+        if self._run.interval is not None:
             say(time.strftime("%Y-%m-%dT%H:%M:%S"))
         print_table(_table(done.outcomes))
         words = [plural(done.stale, "stale entry")]
@@ -130,8 +187,13 @@ class Reconciling:
             words.append(f"{done.suspect:,} suspect (--purge-suspect)")
         if done.unknown:
             words.append(f"{plural(done.unknown, 'stream')} unknown")
+        for each in done.resynced:
+            lost = f", {plural(each.lost, 'older batch')} not in its buffer" if each.lost else ""
+            words.append(f"{each.pod} rebuilt from {plural(each.batches, 'batch')}{lost}")
         say(", ".join(words))
-        if self._interval is None:
+        for remark in done.not_rebuilt:
+            warn(remark)
+        if self._run.interval is None:
             say(_NOT_COVERED)
 
 
@@ -145,7 +207,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         verdict = decision.verdict.value
         table.add_row(
             printable(decision.pod),
-            str(decision.rank),
+            "-" if decision.rank is None else str(decision.rank),
             decision.state,
             f"{decision.entries:,}",
             f"{each.stale:,}",

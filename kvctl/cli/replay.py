@@ -67,7 +67,8 @@ def replay(
     save: Annotated[
         str | None,
         typer.Option(
-            help="Keep the index: sqlite:FILE or a path. What is in it already counts once.",
+            help="Keep the index: sqlite:FILE or a path, or redis://… as llm-d does. What is in it "
+            "already counts once.",
             metavar="URL",
             rich_help_panel=_INDEX,
             show_default=False,

@@ -24,7 +24,7 @@ from kvctl.errors import KvctlError, UsageError
 from kvctl.events import Record
 from kvctl.index import MemoryIndex, Policy, Prompt, Removals
 from kvctl.index.policy import PURGE
-from kvctl.operate.indexes import open_store
+from kvctl.operate.indexes import IndexOptions, open_store, shown_url
 from kvctl.operate.prompts import parse_hash, parse_tokens
 from kvctl.operate.replay import MatchReport, ReplayReport, findings, match_report, replay
 from kvctl.operate.until import Until
@@ -132,7 +132,7 @@ class Replaying:
         if options.save is None:
             yield records
             return
-        with open_store(options.save, removals=options.removals) as store:
+        with open_store(options.save, IndexOptions(removals=options.removals)) as store:
 
             def taken_in() -> Iterator[Record]:
                 for number, record in enumerate(records):
@@ -145,7 +145,8 @@ class Replaying:
             yield taken_in()
             store.commit()
             entries = store.summary().entries
-        say(f"{options.save}: {plural(entries, 'entry')} kept")
+            self._warnings += store.remarks()
+        say(f"{shown_url(options.save)}: {plural(entries, 'entry')} kept")
 
     def _records(self) -> Iterator[Record]:
         """The captures' records in stream order, one capture after the other."""

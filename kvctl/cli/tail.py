@@ -73,13 +73,21 @@ def tail(
     index: Annotated[
         str | None,
         typer.Option(
-            help="Also keep an index of what the events say: sqlite:FILE or a path. A later run "
-            "goes on where this one stopped.",
+            help="Also keep an index of what the events say: sqlite:FILE or a path; or feed "
+            "llm-d's, redis://…. A later run goes on where this one stopped.",
             metavar="URL",
             rich_help_panel=_WHERE,
             show_default=False,
         ),
     ] = None,
+    own_keys: Annotated[
+        bool,
+        typer.Option(
+            "--own-keys",
+            help="In Redis, note where it stopped beside llm-d's keys, under kvctl:….",
+            rich_help_panel=_WHERE,
+        ),
+    ] = False,
     stats: Annotated[
         bool,
         typer.Option(
@@ -174,6 +182,7 @@ def tail(
         force=force,
         append=append,
         index=index,
+        own_keys=own_keys,
     )
     tailing: Tailing = Tailing(resolve_pods(pods or [], pod or [], context), options)
     code = tailing.run()

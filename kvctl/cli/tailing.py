@@ -17,7 +17,7 @@ from kvctl.cli.tailstats import TailStats
 from kvctl.errors import KvctlError
 from kvctl.events import Batch, Event, EventFilter, Record
 from kvctl.fleet import Pod
-from kvctl.operate.indexes import open_store
+from kvctl.operate.indexes import IndexOptions, open_store, shown_url
 from kvctl.operate.sources import stream_sources
 from kvctl.stream import StreamReader
 from kvctl.text import plural
@@ -55,6 +55,7 @@ class TailOptions:
     force: bool = False
     append: bool = False
     index: str | None = None
+    own_keys: bool = False
 
 
 class Tailing:
@@ -112,8 +113,12 @@ class Tailing:
 
     def _open_index(self, stack: ExitStack) -> None:
         if self._options.index is not None:
-            models = {pod.name: pod.model for pod in self._pods if pod.model}
-            self._index = stack.enter_context(open_store(self._options.index, models=models))
+            options = IndexOptions(
+                pods=self._pods,
+                models={pod.name: pod.model for pod in self._pods if pod.model},
+                own_keys=self._options.own_keys,
+            )
+            self._index = stack.enter_context(open_store(self._options.index, options))
 
     def _follow(self, reader: StreamReader) -> None:
         began = time.monotonic()
@@ -229,9 +234,12 @@ class Tailing:
                 f"{self._writer.bytes_written:,} bytes"
             )
         if self._index is not None:
+            url = shown_url(self._options.index)
             for stream in self._index.summary().streams:
                 where = f"{stream.pod} rank {stream.rank}" if stream.rank else stream.pod
-                say(f"{self._options.index}: {where} holds {plural(stream.entries, 'entry')}")
+                say(f"{url}: {where} holds {plural(stream.entries, 'entry')}")
+            for remark in self._index.remarks():
+                warn(f"{url}: {remark}")
 
 
 def _endpoints(pod: Pod) -> dict[str, object]:

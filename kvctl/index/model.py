@@ -16,7 +16,8 @@ class Traits:
 
     ``contents`` are identities as `kvctl.index.content` makes them; without them a block has only
     the engine's name, and of that perhaps only the last 64 bits; without ``engine_hashes`` only
-    the router's. ``times`` are the engine's clock.
+    the router's. ``times`` are the engine's clock. ``pod_names`` are kvctl's own, which are
+    certain; a router's may be another name of the same pod.
     """
 
     ranks: bool = True
@@ -24,6 +25,7 @@ class Traits:
     groups: bool = True
     times: bool = True
     engine_hashes: bool = True
+    pod_names: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,14 @@ class SqliteIndex:
             )
             return {(row[0], row[1]): Position(row[2], row[3], int(row[4], 16)) for row in rows}
 
+    def begin_again(self, pod: str, rank: int) -> None:
+        """Remove a stream's entries and its position; committed with what is applied next."""
+        with self._guard():
+            self._begin()
+            self._purge(pod, rank, None)
+            self._positions.pop((pod, rank), None)
+            self._moved.add((pod, rank))
+
     def remarks(self) -> list[str]:
         """Nothing is refused."""
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kvctl.events import Position, Record
 from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamFacts, Traits
@@ -49,6 +49,7 @@ class PurgeableIndex(IndexView, Protocol):
         ...
 
 
+@runtime_checkable
 class IndexStore(PurgeableIndex, Protocol):
     """An index that lasts. Methods raise `IndexStoreError` where it cannot be written."""
 
@@ -58,6 +59,13 @@ class IndexStore(PurgeableIndex, Protocol):
 
     def commit(self) -> None:
         """Make everything applied so far last, with the streams' positions."""
+        ...
+
+    def begin_again(self, pod: str, rank: int) -> None:
+        """Remove a stream's entries and its position: what is applied next counts anew.
+
+        Where the index tells no ranks, the whole pod's entries.
+        """
         ...
 
     def remarks(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -15,11 +16,17 @@ from kvctl.engine import (
     State,
     probe_state,
 )
+from kvctl.index import IndexStoreError
 from kvctl.operate.live import LiveIndex
 from kvctl.operate.probe import CacheProbe
+from kvctl.operate.target import Target
 from kvctl.operate.verdicts import Report, Step, Verdict
 
 Action: TypeAlias = Literal["reset", "sleep", "wake"]
+
+# An index that a running `tail --index` feeds is behind the stream by its commits.
+_FOLLOW_S = 3.0
+_FOLLOW_POLL_S = 0.25
 
 # A prompt of one token fills no block: it makes the engine step and stores nothing.
 _NUDGE = [1]
@@ -58,7 +65,10 @@ class ControlOptions:
 
 
 class Control:
-    """One run over one pod. ``tell`` hears each step as it is done."""
+    """One run over one pod. ``tell`` hears each step as it is done.
+
+    ``target`` is the index that must follow: what the pod's own streams tell, if not given.
+    """
 
     def __init__(
         self,
@@ -66,9 +76,11 @@ class Control:
         live: LiveIndex,
         options: ControlOptions,
         tell: Callable[[Step], None] = lambda _step: None,
+        target: Target | None = None,
     ) -> None:
         self._client = client
         self._live = live
+        self._target: Target = live if target is None else target
         self._options = options
         self._tell = tell
         self._steps: list[Step] = []
@@ -76,27 +88,34 @@ class Control:
         self._probe: CacheProbe | None = None
 
     def run(self) -> Report:
-        """Do it. Raises nothing for what an engine or a stream can do: it is in the report."""
+        """Do it. Raises nothing for what an engine or a stream can do: it is in the report.
+
+        Raises `IndexStoreError` for an index that cannot be read before anything was done.
+        """
         before = self._look()
         self._index()
         if self._options.probe and self._options.wipes:
             self._probe_before(before)
         self._live.pump(0.0)
-        cutoff = self._live.cutoff()
-        entries = self._live.entries_before(cutoff)
+        cutoff = self._cutoff()
+        entries = self._target.entries_before(cutoff)
         seen = len(self._live.wipes)
         answer = self._call()
         if answer is None:
-            return self._report(entries, self._live.entries_before(cutoff), Verdict.FAILED)
+            return self._report(entries, self._target.entries_before(cutoff), Verdict.FAILED)
         if not self._expects_wipe(before):
             return self._kept(before, entries, cutoff)
         cleared = self._await_clear(seen)
         probed = self._probe_after()
         if probed is False:
             self._note("check", False, "the engine still has its cache: nothing may be purged")
-            return self._report(entries, self._live.entries_before(cutoff), Verdict.FAILED)
+            return self._report(entries, self._target.entries_before(cutoff), Verdict.FAILED)
         proven = answer.ok is True or cleared or probed is True
-        return self._check(entries, cutoff, cleared, proven)
+        try:
+            return self._check(entries, cutoff, cleared, proven)
+        except IndexStoreError as error:
+            self._note("check", False, f"the call was made, but {error}")
+            return self._report(entries, entries, Verdict.STALE)
 
     def _look(self) -> PodState:
         """The state before, for what the call will mean."""
@@ -107,12 +126,25 @@ class Control:
 
     def _index(self) -> None:
         amiss = self._live.settle(self._options.settle_timeout)
+        if self._target.fed_elsewhere:
+            entries = self._target.entries_before(self._cutoff())
+            told = f"{entries} entries in {self._target.title}"
+            self._note("index", not amiss, "; ".join([told, *amiss]))
+            return
         entries = self._live.index.entries_in(self._live.pod.name)
         if amiss:
             self._seen_well = False
             self._note("index", False, f"{entries} entries, but {'; '.join(amiss)}")
         else:
             self._note("index", True, f"{entries} entries, from the streams and their replay")
+
+    def _cutoff(self) -> float | None:
+        """What divides the entries by now from those that come, in engine time.
+
+        The stream may have told of blocks that whoever feeds the index is yet to file.
+        """
+        times = {self._live.cutoff(), self._target.cutoff()} - {None}
+        return max((time for time in times if time is not None), default=None)
 
     def _call(self) -> ControlAnswer | None:
         """The call itself; None where it failed."""
@@ -146,7 +178,7 @@ class Control:
 
     def _kept(self, before: PodState, entries: int, cutoff: float | None) -> Report:
         """Nothing was wiped: the index must be left alone."""
-        after = self._live.entries_before(cutoff)
+        after = self._target.entries_before(cutoff)
         if self._options.action == "sleep":
             self._note("check", True, f"level 0 keeps the cache: {after} entries stay valid")
             return self._report(entries, after, Verdict.KEPT)
@@ -201,18 +233,16 @@ class Control:
         return True
 
     def _check(self, entries: int, cutoff: float | None, cleared: bool, proven: bool) -> Report:
-        live = self._live
-        live.pump(0.0)
-        left = live.entries_before(cutoff)
+        self._live.pump(0.0)
+        left = self._left(cutoff, wait=cleared)
         purged = 0
         if left and self._options.purge and not proven:
             self._note("purge", None, "not done: whether the engine did it is not known (--probe)")
         elif left and self._options.purge:
-            purged = live.purge(cutoff)
-            left = live.entries_before(cutoff)
-            self._note(
-                "purge", True, f"{purged} entries removed from kvctl's index, not from a router's"
-            )
+            purged = self._target.purge(cutoff)
+            left = self._target.entries_before(cutoff)
+            router = "" if self._target.fed_elsewhere else ", not from a router's"
+            self._note("purge", True, f"{purged} entries removed from {self._target.title}{router}")
         clean = not left and self._seen_well
         detail = f"{left} entries from before the call remain"
         if left:
@@ -229,6 +259,13 @@ class Control:
         else:
             verdict = Verdict.VERIFIED
         return self._report(entries, left, verdict)
+
+    def _left(self, cutoff: float | None, *, wait: bool) -> int:
+        """The entries from before the call; whoever feeds the index is given time to follow."""
+        end = time.monotonic() + (_FOLLOW_S if wait and self._target.fed_elsewhere else 0.0)
+        while (left := self._target.entries_before(cutoff)) and time.monotonic() < end:
+            time.sleep(_FOLLOW_POLL_S)
+        return left
 
     def _probe_before(self, before: PodState) -> None:
         if self._options.action == "sleep":

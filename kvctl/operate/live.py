@@ -28,6 +28,9 @@ class Wipe:
 class LiveIndex:
     """A pod's entries as its streams tell them. Not thread-safe: `pump` is the caller's to call."""
 
+    title = "kvctl's index"
+    fed_elsewhere = False
+
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.index = MemoryIndex(models={pod.name: pod.model} if pod.model else None)

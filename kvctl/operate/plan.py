@@ -8,7 +8,7 @@ do), or batches without one (it was level 0). Until then the entries are suspect
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -73,27 +73,31 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """A decision per stream of the index, and what to remember for the next round."""
+    """A decision per stream of the index, and what to remember for the next round. ``entries``
+    are those of the whole index."""
 
     decisions: tuple[Decision, ...]
     memory: Mapping[Stream, Remembered]
+    entries: int
 
 
 def plan(
-    facts: Iterable[StreamFacts],
+    facts: Collection[StreamFacts],
     states: Mapping[str, PodState],
     memory: Mapping[Stream, Remembered],
     *,
     fleet: Collection[str] | None,
     now: float,
     clock_margin: float = CLOCK_MARGIN_S,
+    certain_names: bool = True,
 ) -> Plan:
     """Judge every stream of the index that ``states`` or ``fleet`` speak of.
 
     ``facts`` must have been read before the engines were asked: what they tell of was stored
     before. ``fleet`` are the names of all pods there are, from a list that was read to its end:
     one that is not among them is gone. None where no such list was read: then streams of pods
-    without a state are left alone.
+    without a state are left alone. Without ``certain_names`` a pod of the index that the fleet
+    has not may be one of it under another name, and is only suspect.
     """
     decisions: list[Decision] = []
     remembered = dict(memory)
@@ -101,8 +105,7 @@ def plan(
         state = states.get(known.pod)
         if state is None:
             if fleet is not None and known.pod not in fleet:
-                reason = "the pod is not in the fleet any more"
-                decisions.append(_decide(known, "gone", Verdict.PURGE, reason))
+                decisions.append(_gone(known, certain_names))
                 for key in [key for key in remembered if key[0] == known.pod]:
                     del remembered[key]
             continue
@@ -116,7 +119,15 @@ def plan(
             )
             of_ranks.append(decision)
         decisions.append(of_ranks[0] if len(of_ranks) == 1 else _together(of_ranks))
-    return Plan(tuple(decisions), remembered)
+    return Plan(tuple(decisions), remembered, sum(known.entries for known in facts))
+
+
+def _gone(known: StreamFacts, certain: bool) -> Decision:
+    if certain:
+        return _decide(known, "gone", Verdict.PURGE, "the pod is not in the fleet any more")
+    reason = "no pod of the fleet has this name or address"
+    verdict = Verdict.SUSPECT if known.entries else Verdict.KEEP
+    return _decide(known, "gone", verdict, reason)
 
 
 def _together(ranks: list[Decision]) -> Decision:

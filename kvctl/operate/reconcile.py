@@ -12,7 +12,8 @@ from typing import Any
 from kvctl.engine import EngineClient, EngineState, Operations, PodState, State, probe_state
 from kvctl.errors import KvctlError
 from kvctl.fleet import Pod
-from kvctl.index import SqliteIndex
+from kvctl.index import PurgeableIndex
+from kvctl.operate.memory import Memory
 from kvctl.operate.plan import (
     CLOCK_MARGIN_S,
     Decision,
@@ -23,6 +24,7 @@ from kvctl.operate.plan import (
     Verdict,
     plan,
 )
+from kvctl.operate.resync import Resync, ResyncError
 
 _MEMORY = "reconcile"
 _WORKERS = 16
@@ -54,11 +56,12 @@ class Outcome:
     purged: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """A row of `reconcile -o json`."""
+        """A row of `reconcile -o json`; no rank where the index tells none."""
         decision = self.decision
+        rank = {} if decision.rank is None else {"rank": decision.rank}
         return {
             "pod": decision.pod,
-            "rank": decision.rank,
+            **rank,
             "state": decision.state,
             "entries": decision.entries,
             "stale_entries": self.stale,
@@ -70,10 +73,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round found and did."""
+    """What one round found and did. ``not_rebuilt`` says which pods' replay could not be had."""
 
     dry_run: bool
     outcomes: tuple[Outcome, ...]
+    resynced: tuple[Resync, ...] = ()
+    not_rebuilt: tuple[str, ...] = ()
 
     def _total(self, verdict: Verdict) -> int:
         return sum(each.stale for each in self.outcomes if each.decision.verdict is verdict)
@@ -101,7 +106,8 @@ class Round:
     @property
     def exit_code(self) -> int:
         """3 where drift stays, is suspected, or cannot be ruled out."""
-        return 3 if self.stale > self.purged or self.suspect or self.unknown else 0
+        drift = self.stale > self.purged or self.not_rebuilt
+        return 3 if drift or self.suspect or self.unknown else 0
 
     def to_dict(self) -> dict[str, Any]:
         """`reconcile -o json` (DESIGN, Output)."""
@@ -114,26 +120,32 @@ class Round:
                 "purged_entries": self.purged,
                 "unknown": self.unknown,
             },
+            **({"resynced": [asdict(each) for each in self.resynced]} if self.resynced else {}),
         }
 
 
 class Reconciler:
-    """Rounds over one index and one fleet. What a round leaves to the next is kept in the index.
+    """Rounds over one index and one fleet. ``memory`` keeps what a round leaves to the next.
 
     ``whole_fleet`` says that ``pods`` are all there are: streams of other pods are then purged as
-    gone. Otherwise these are left alone.
+    gone. Otherwise these are left alone. ``rebuild`` brings back what a purged pod that is awake
+    has stored since; it may raise `ResyncError`.
     """
 
     def __init__(
         self,
-        index: SqliteIndex,
+        index: PurgeableIndex,
+        memory: Memory,
         pods: Sequence[Pod],
         options: ReconcileOptions,
         *,
         whole_fleet: bool,
         api_key: str | None = None,
+        rebuild: Callable[[Pod], Resync] | None = None,
     ) -> None:
         self._index = index
+        self._rebuild = rebuild
+        self._memory = memory
         self._pods = [pod for pod in pods if pod.api is not None]
         self._fleet = {pod.name for pod in pods} if whole_fleet else None
         self._options = options
@@ -141,9 +153,9 @@ class Reconciler:
 
     def plan(self, clock: Callable[[], float] = time.time) -> tuple[Plan, tuple[Outcome, ...]]:
         """Read the index, then ask the engines; returns the plan with what it would come to."""
-        memory = _recall(self._index.recall(_MEMORY))
+        memory = _recall(self._memory.recall(_MEMORY))
         facts = self._index.facts()
-        states = self._ask(memory)
+        states = self._ask(memory, self._pods)
         made = plan(
             facts,
             states,
@@ -151,6 +163,7 @@ class Reconciler:
             fleet=self._fleet,
             now=clock(),
             clock_margin=self._options.clock_margin,
+            certain_names=self._index.traits.pod_names,
         )
         decisions = [self._opted_in(decision, clock()) for decision in made.decisions]
         return made, tuple(Outcome(each, self._stale(each)) for each in decisions)
@@ -161,16 +174,68 @@ class Reconciler:
         Purging again changes nothing, so that two reconcilers do no harm. Raises `TooMuchError`
         before anything is purged.
         """
-        self._check_share(outcomes)
+        self._check_share(made, outcomes)
+        memory = dict(made.memory)
         done = []
         for outcome in outcomes:
             decision = outcome.decision
-            purged = 0
-            if decision.verdict is Verdict.PURGE and outcome.stale:
-                purged = self._index.purge(decision.pod, decision.rank, before=decision.cutoff)
-            done.append(replace(outcome, purged=purged))
-        self._index.remember(_MEMORY, _told(made.memory))
-        return Round(False, tuple(done))
+            if decision.verdict is not Verdict.PURGE or not outcome.stale:
+                done.append(outcome)
+                continue
+            done.append(self._purge(outcome, made.memory))
+            if not done[-1].purged:
+                continue
+            # What the doubt was about is gone.
+            for key in [key for key in memory if key[0] == decision.pod]:
+                if decision.rank in (None, key[1]):
+                    memory[key] = replace(memory[key], doubt=None)
+        resynced, not_rebuilt = self._resync(done)
+        self._memory.remember(_MEMORY, _told(memory))
+        return Round(False, tuple(done), resynced, not_rebuilt)
+
+    def _resync(self, done: Sequence[Outcome]) -> tuple[tuple[Resync, ...], tuple[str, ...]]:
+        """Rebuild the pods that are awake and were purged."""
+        if self._rebuild is None:
+            return (), ()
+        emptied = {
+            each.decision.pod
+            for each in done
+            if each.purged and each.decision.state == State.AWAKE.value
+        }
+        resynced, failed = [], []
+        for pod in self._pods:
+            if pod.name in emptied:
+                try:
+                    resynced.append(self._rebuild(pod))
+                except ResyncError as error:
+                    failed.append(str(error))
+        return tuple(resynced), tuple(failed)
+
+    def _purge(self, outcome: Outcome, memory: Mapping[Stream, Remembered]) -> Outcome:
+        decision = outcome.decision
+        if decision.cutoff is None and not self._as_before(decision, memory):
+            reason = f"not purged: it was {decision.state}, and is not any more"
+            return replace(outcome, decision=replace(decision, reason=reason))
+        purged = self._index.purge(decision.pod, decision.rank, before=decision.cutoff)
+        return replace(outcome, purged=purged)
+
+    def _as_before(self, decision: Decision, memory: Mapping[Stream, Remembered]) -> bool:
+        """Whether the engine still shows what condemned its entries.
+
+        An index without times is purged whole: what a pod that has woken since the plan stores
+        must not go with it.
+        """
+        pods = [pod for pod in self._pods if pod.name == decision.pod]
+        if not pods:
+            return True
+        state = self._ask(memory, pods)[decision.pod]
+        now = ", ".join(dict.fromkeys(each.verdict.value for each in state.states))
+        return now == decision.state
+
+    def look_on(self, made: Plan, outcomes: Sequence[Outcome]) -> Round:
+        """Remember the round and purge nothing."""
+        self._memory.remember(_MEMORY, _told(made.memory))
+        return Round(True, tuple(outcomes))
 
     def run(self) -> Round:
         """One whole round; of a dry run, the plan alone."""
@@ -179,7 +244,7 @@ class Reconciler:
             return Round(True, outcomes)
         return self.apply(made, outcomes)
 
-    def _ask(self, memory: Mapping[Stream, Remembered]) -> dict[str, PodState]:
+    def _ask(self, memory: Mapping[Stream, Remembered], pods: Sequence[Pod]) -> dict[str, PodState]:
         def ask(pod: Pod) -> PodState:
             client = EngineClient(
                 pod.name,
@@ -197,7 +262,7 @@ class Reconciler:
             return probe_state(client, before, ranks=[stream.rank for stream in pod.streams])
 
         with ThreadPoolExecutor(_WORKERS) as workers:
-            return {state.pod: state for state in workers.map(ask, self._pods)}
+            return {state.pod: state for state in workers.map(ask, pods)}
 
     def _opted_in(self, decision: Decision, now: float) -> Decision:
         """What the operator has said yes to beforehand becomes a purge."""
@@ -223,9 +288,9 @@ class Reconciler:
             return decision.entries
         return self._index.stored_before(decision.pod, decision.rank, decision.cutoff)
 
-    def _check_share(self, outcomes: Sequence[Outcome]) -> None:
+    def _check_share(self, made: Plan, outcomes: Sequence[Outcome]) -> None:
         most = self._options.max_purge
-        total = sum(fact.entries for fact in self._index.facts())
+        total = made.entries
         doomed = sum(each.stale for each in outcomes if each.decision.verdict is Verdict.PURGE)
         if most is not None and total and doomed * 100 > most * total:
             raise TooMuchError(

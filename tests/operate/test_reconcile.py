@@ -47,6 +47,7 @@ class Bench:
         given = {"clock_margin": 0.0, "timeout": 5.0} | options
         return Reconciler(
             self.index,
+            self.index,
             [self.known] if pods is None else pods,
             ReconcileOptions(**given),
             whole_fleet=whole,
@@ -155,7 +156,11 @@ def test_a_woken_pods_new_blocks_stay(bench: Bench) -> None:
     bench.round()
     bench.post("/sleep", level=1)
     reconciler = Reconciler(
-        bench.index, [bench.known], ReconcileOptions(clock_margin=0.0), whole_fleet=False
+        bench.index,
+        bench.index,
+        [bench.known],
+        ReconcileOptions(clock_margin=0.0),
+        whole_fleet=False,
     )
     plan, outcomes = reconciler.plan()
     bench.post("/wake_up")
@@ -214,8 +219,10 @@ def test_a_plan_that_would_purge_too_much_is_refused_whole(bench: Bench) -> None
 def test_two_reconcilers_at_once_do_no_harm(bench: Bench, tmp_path: Path) -> None:
     bench.post("/sleep", level=1)
     with SqliteIndex(tmp_path / "index.sqlite") as other:
-        one = Reconciler(bench.index, [bench.known], ReconcileOptions(), whole_fleet=False)
-        two = Reconciler(other, [bench.known], ReconcileOptions(), whole_fleet=False)
+        one = Reconciler(
+            bench.index, bench.index, [bench.known], ReconcileOptions(), whole_fleet=False
+        )
+        two = Reconciler(other, other, [bench.known], ReconcileOptions(), whole_fleet=False)
         first, second = one.plan(), two.plan()
         assert one.apply(*first).purged == 4
         assert two.apply(*second).purged == 0

@@ -95,6 +95,11 @@ class LlmdFeed:
         if len(self._pipe) >= _SEND:
             self.commit()
 
+    def forget(self, pod: str, rank: int) -> None:
+        """Drop a stream's position, and every mapping that its purge may have removed."""
+        self._mapped.clear()
+        self._moved[pod, rank] = None
+
     def commit(self) -> None:
         """Send everything, with the positions in the same transaction."""
         if self._own is not None:

@@ -34,7 +34,14 @@ class KthenaIndex:
     Raises `IndexStoreError`.
     """
 
-    traits = Traits(ranks=False, contents=False, groups=False, times=False, engine_hashes=False)
+    traits = Traits(
+        ranks=False,
+        contents=False,
+        groups=False,
+        times=False,
+        engine_hashes=False,
+        pod_names=False,
+    )
 
     def __init__(
         self,

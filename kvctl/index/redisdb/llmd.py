@@ -53,7 +53,7 @@ class LlmdIndex:
     Raises `IndexStoreError`.
     """
 
-    traits = Traits(ranks=False, contents=False, times=False)
+    traits = Traits(ranks=False, contents=False, times=False, pod_names=False)
 
     def __init__(
         self,
@@ -244,6 +244,12 @@ class LlmdIndex:
         """Take one record in, as llm-d does."""
         with guard(self._where.shown):
             self._feed.apply(record)
+
+    def begin_again(self, pod: str, rank: int) -> None:
+        """Remove all that the pod has, and its position."""
+        self._purge_pod(pod)
+        with guard(self._where.shown):
+            self._feed.forget(pod, rank)
 
     def commit(self) -> None:
         """Send what is not sent yet, with the positions."""
