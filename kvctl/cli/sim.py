@@ -35,7 +35,7 @@ def sim(
 
     They take /v1/completions with token ids or text, the control endpoints (/reset_prefix_cache,
     /sleep, /wake_up, /pause, …), and faults under /sim: drop, stall, slow, hold, release,
-    oom-reset, restart, flush, die; /sim/cache tells what an engine truly holds.
+    oom-reset, restart, sleep-rank, flush, die; /sim/cache tells what an engine truly holds.
 
     [bold]Examples[/bold]
 

@@ -13,7 +13,7 @@ from kvctl.index.model import (
     Traits,
 )
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
-from kvctl.index.sqlite import SqliteIndex
+from kvctl.index.sqlitedb import SqliteIndex
 from kvctl.index.store import IndexStore, IndexView, PurgeableIndex
 
 __all__ = [

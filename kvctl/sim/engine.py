@@ -331,6 +331,17 @@ class SimulatedEngine:
             for rank in self._ranks:
                 rank.reset(running_too=True)
 
+    def sleep_rank(self, number: int) -> None:
+        """One DP rank sleeps and the others go on: the call reached no more of them.
+
+        Raises `RefusedError` for a rank there is not.
+        """
+        if not 0 <= number < len(self._ranks):
+            raise RefusedError(400, f"there is no rank {number}")
+        with self._changed:
+            self._ranks[number].reset(running_too=True)
+            self.metrics.show_state("weights_offloaded", number)
+
     def set_flush(self, mode: FlushMode) -> None:
         """When events go out."""
         with self._changed:

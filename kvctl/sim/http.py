@@ -137,6 +137,7 @@ class Routes:
             "/sim/hold": lambda _q: engine.hold(True),
             "/sim/release": lambda _q: engine.hold(False),
             "/sim/oom-reset": lambda _q: engine.oom_reset(),
+            "/sim/sleep-rank": lambda q: engine.sleep_rank(int(_one(q, "rank", "0"))),
             "/sim/restart": lambda _q: engine.restart(),
             "/sim/flush": self._flush,
             "/sim/die": lambda _q: threading.Thread(target=self._on_die).start(),

@@ -60,12 +60,13 @@ class SimMetrics:
         """The labels of a DP rank."""
         return self._ranks[rank]
 
-    def show_state(self, state: str | None) -> None:
-        """Set the gauge's row of that name, the others to 0; None sets all to 0."""
+    def show_state(self, state: str | None, rank: int | None = None) -> None:
+        """Set the gauge's row of that name, the others to 0, of one rank or of all; None sets all
+        to 0."""
         if self._state is not None:
-            for rank in self._ranks:
+            for labels in self._ranks if rank is None else [self._ranks[rank]]:
                 for row in _ROWS:
-                    self._state.labels(**rank, sleep_state=row).set(row == state)
+                    self._state.labels(**labels, sleep_state=row).set(row == state)
 
     def count_operation(self, operation: str, seconds: float) -> None:
         """One sleep, wake or release, whether it worked or not."""

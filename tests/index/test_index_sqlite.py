@@ -292,7 +292,7 @@ def test_an_index_that_is_not_there_is_not_made_to_be_read(path: Path) -> None:
 
 
 def test_an_index_held_for_too_long_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvctl.index.sqlite.BUSY_S", 0.2)
+    monkeypatch.setattr("kvctl.index.sqlitedb.file.BUSY_S", 0.2)
     with SqliteIndex(path) as holder, SqliteIndex(path) as other:
         holder.apply(at(batch(stored([1], tokens(1))), 0))
         with pytest.raises(KvctlError, match="locked"):

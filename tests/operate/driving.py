@@ -11,6 +11,7 @@ from kvctl.engine import EngineClient
 from kvctl.fleet import Pod, parse_pod
 from kvctl.operate.control import Control, ControlOptions
 from kvctl.operate.live import LiveIndex
+from kvctl.operate.target import Target
 from kvctl.operate.verdicts import Report
 from kvctl.sim import SimPod
 
@@ -54,6 +55,8 @@ def drive(
     pod: SimPod,
     before: Callable[[], object] = lambda: None,
     known: Pod | None = None,
+    target: Target | None = None,
+    after_call: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> Report:
     """Run one control over the pod; ``before`` happens when the index has settled."""
@@ -64,9 +67,11 @@ def drive(
     def tell(step: object) -> None:
         if getattr(step, "name", "") == "index":
             before()
+        if getattr(step, "name", "") == "call":
+            after_call()
 
     with LiveIndex(known) as live:
-        return Control(client, live, ControlOptions(**given), tell).run()
+        return Control(client, live, ControlOptions(**given), tell, target).run()
 
 
 def step(report: Report, name: str) -> Any:

@@ -14,6 +14,7 @@ from kvctl.errors import KvctlError
 from kvctl.fleet import Pod
 from kvctl.index import SqliteIndex
 from kvctl.operate.reconcile import ReconcileOptions, Reconciler, Round
+from kvctl.operate.resync import resync
 from kvctl.operate.sources import stream_sources
 from kvctl.sim import SimConfig, SimPod
 from kvctl.stream import StreamReader
@@ -44,6 +45,7 @@ class Bench:
         return self.index.entries_in(self.pod.name)
 
     def round(self, pods: list[Pod] | None = None, *, whole: bool = False, **options) -> Round:
+        rebuild = options.pop("rebuild", None)
         given = {"clock_margin": 0.0, "timeout": 5.0} | options
         return Reconciler(
             self.index,
@@ -51,6 +53,7 @@ class Bench:
             [self.known] if pods is None else pods,
             ReconcileOptions(**given),
             whole_fleet=whole,
+            rebuild=rebuild,
         ).run()
 
     def post(self, path: str, **params: object) -> None:
@@ -198,6 +201,31 @@ def test_an_unreachable_pod_is_unknown_and_never_purged_unasked(bench: Bench) ->
     assert bench.index.entries_in("pod-a") == 4
     assert bench.round(timeout=1.0, purge_unknown_after=3600.0).purged == 0
     assert bench.round(timeout=1.0, purge_unknown_after=0.0).purged == 4
+
+
+def test_of_a_mixed_pod_only_the_sleeping_rank_is_purged(tmp_path: Path) -> None:
+    with SimPod(SimConfig(name="pod-dp", ranks=2)) as pod:
+        for rank in (0, 1):
+            complete(pod, list(range(1000 * rank, 1000 * rank + 32)), rank=rank)
+        bench = Bench(pod, tmp_path / "dp.sqlite")
+        assert bench.listen() == 4
+        fault(pod, "sleep-rank", rank=1)
+        done = bench.round()
+        assert verdicts(done) == ["keep", "purge"]
+        assert [bench.index.entries_in("pod-dp", rank) for rank in (0, 1)] == [2, 0]
+        bench.index.close()
+
+
+def test_a_purged_pod_that_is_awake_is_rebuilt_from_its_replay(bench: Bench) -> None:
+    bench.round()
+    fault(bench.pod, "restart")
+    complete(bench.pod, list(range(700, 732)))
+    done = bench.round(rebuild=lambda pod: resync(bench.index, pod))
+    assert verdicts(done) == ["purge"]
+    assert [each.pod for each in done.resynced] == ["pod-a"]
+    truth = {block_hash for block_hash, _copies in bench.pod.engine.cache()[0]["blocks"]}
+    assert {entry.block_hash for entry in bench.index.entries("pod-a")} == truth
+    assert bench.listen() == len(truth)
 
 
 def test_a_pod_that_is_gone_is_purged_only_where_the_whole_fleet_is_known(bench: Bench) -> None:

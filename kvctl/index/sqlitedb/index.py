@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from kvctl.events import (
     AllBlocksCleared,
@@ -27,30 +26,19 @@ from kvctl.events import (
     hash_text,
     position_of,
 )
-from kvctl.index.content import Content, is_anchored
-from kvctl.index.errors import IndexStoreError
-from kvctl.index.holdings import Group, Holdings
-from kvctl.index.match import match_holdings, prompt_contents
+from kvctl.index.content import Content
 from kvctl.index.model import (
     Entry,
     IndexSummary,
     PodMatch,
     Prompt,
     StreamFacts,
-    StreamSummary,
     Traits,
 )
 from kvctl.index.policy import Removals
-from kvctl.index.schema import APPLICATION_ID, CREATE, VERSION
 from kvctl.index.spans import lora_of, medium_of, model_of, named_of, span_of
-
-BUSY_S = 10.0
-"""How long a second writer waits for the first to commit."""
-
-_CACHE_KIB = 128 * 1024
-_WAL_PAGES = 16 * 1024  # of 4 KiB
-
-_ASK = 500  # contents asked for in one query; SQLite takes at least 999 parameters
+from kvctl.index.sqlitedb import reading
+from kvctl.index.sqlitedb.file import open_file, told
 
 _STORE = """
 INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
@@ -92,18 +80,10 @@ class SqliteIndex:
         self._groups: dict[tuple[int, int], tuple[str | None, int]] = {}
         self._positions: dict[tuple[str, int], Position] = {}
         self._moved: set[tuple[str, int]] = set()
-        if read_only and not self.path.exists():
-            raise IndexStoreError(f"there is no index {self.path}", remedy="kvctl tail --index")
+        self._db = open_file(self.path, read_only=read_only)
         with self._guard():
-            mode = "ro" if read_only else "rwc"
-            uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
-        try:
-            with self._guard():
-                self._check(read_only)
-        except BaseException:
-            self._db.close()
-            raise
+            for stream, medium in self._db.execute("SELECT DISTINCT stream, medium FROM entries"):
+                self._media.setdefault(stream, set()).add(medium)
 
     def __enter__(self) -> SqliteIndex:
         return self
@@ -171,48 +151,12 @@ class SqliteIndex:
     def summary(self) -> IndexSummary:
         """Counts per stream, and distinct blocks; looks at every entry."""
         with self._guard():
-            media = self._counts("medium", "medium")
-            loras = self._counts("lora", "lora")
-            rows = self._db.execute(
-                "SELECT s.id, s.pod, s.rank, s.model, COUNT(e.stream), "
-                "COALESCE(SUM(LENGTH(e.content) > 16), 0), MAX(e.last_stored) "
-                "FROM streams s LEFT JOIN entries e ON e.stream = s.id "
-                "GROUP BY s.id ORDER BY s.pod, s.rank"
-            ).fetchall()
-            (blocks,) = self._db.execute("SELECT COUNT(DISTINCT content) FROM entries").fetchone()
-        streams = tuple(
-            StreamSummary(
-                pod, rank, model, count, unanchored, media.get(at, {}), loras.get(at, {}), newest
-            )
-            for at, pod, rank, model, count, unanchored, newest in rows
-        )
-        return IndexSummary(blocks, streams)
+            return reading.summary(self._db)
 
     def entries(self, pod: str | None = None) -> Iterator[Entry]:
         """Every entry, of one pod or of all, pod by pod and rank by rank."""
         with self._guard():
-            rows = self._db.execute(
-                "SELECT s.pod, s.rank, s.model, e.lora, e.medium, e.group_number, e.block_hash, "
-                "e.content, e.first_stored, e.last_stored, e.copies "
-                "FROM entries e JOIN streams s ON s.id = e.stream "
-                "WHERE ?1 IS NULL OR s.pod = ?1 ORDER BY s.pod, s.rank, e.group_number, e.medium",
-                (pod,),
-            )
-            for name, rank, model, lora, medium, group, text, content, first, last, copies in rows:
-                yield Entry(
-                    name,
-                    rank,
-                    model,
-                    lora,
-                    medium,
-                    group,
-                    _hash(text),
-                    content,
-                    is_anchored(content),
-                    first,
-                    last,
-                    copies,
-                )
+            yield from reading.entries(self._db, pod)
 
     def entries_in(self, pod: str, rank: int | None = None) -> int:
         """How many entries a pod (one DP rank of it) has."""
@@ -235,13 +179,7 @@ class SqliteIndex:
     def facts(self) -> list[StreamFacts]:
         """What is known of every stream besides its entries, as far as committed."""
         with self._guard():
-            rows = self._db.execute(
-                "SELECT s.pod, s.rank, COUNT(e.stream), MIN(e.last_stored), MAX(e.last_stored), "
-                "s.last_ts, s.last_clear, s.last_gap "
-                "FROM streams s LEFT JOIN entries e ON e.stream = s.id "
-                "GROUP BY s.id ORDER BY s.pod, s.rank"
-            )
-            return [StreamFacts(*row) for row in rows]
+            return reading.facts(self._db)
 
     def stored_before(self, pod: str, rank: int | None, cutoff: float | None) -> int:
         """How many entries were last stored before an engine time; all without ``cutoff``."""
@@ -273,24 +211,7 @@ class SqliteIndex:
     def match(self, prompt: Prompt) -> dict[str, PodMatch]:
         """Per pod, how many leading blocks of the prompt it holds."""
         with self._guard():
-            streams = self._db.execute("SELECT id, pod, rank, model FROM streams").fetchall()
-            groups = self._db.execute(
-                "SELECT g.stream, g.number, g.kind, g.block_size, "
-                "(SELECT COUNT(*) FROM entries e WHERE e.stream = g.stream "
-                "AND e.group_number = g.number) FROM groups g"
-            ).fetchall()
-            holdings: dict[int, Holdings] = {}
-            known: dict[tuple[str, int], Holdings] = {}
-            for at, pod, rank, model in streams:
-                holdings[at] = known[pod, rank] = Holdings(model, self._removals)
-            for at, number, kind, size, count in groups:
-                group = holdings[at].groups[number] = Group()
-                group.kind, group.block_size = kind, size
-                # Only how many there are matters: the fullest decides where kinds are not told.
-                group.names = dict.fromkeys(range(count), b"")
-            for content, at, number, medium in self._holders(prompt, holdings):
-                holdings[at].groups[number].tiers.setdefault(medium, {})[content] = 0.0
-            return match_holdings(known, prompt)
+            return reading.match(self._db, prompt)
 
     def close(self) -> None:
         """Commit, and let go of the file."""
@@ -407,92 +328,17 @@ class SqliteIndex:
             (pod, rank, before),
         ).rowcount
 
-    # -- reading --------------------------------------------------------------------------------
-
-    def _counts(self, column: str, wanted: str) -> dict[int, dict[str, int]]:
-        counts: dict[int, dict[str, int]] = {}
-        for stream, value, count in self._db.execute(
-            f"SELECT stream, {column}, COUNT(*) FROM entries WHERE {wanted} IS NOT NULL "
-            f"GROUP BY stream, {column}"
-        ):
-            counts.setdefault(stream, {})[value] = count
-        return counts
-
-    def _holders(
-        self, prompt: Prompt, holdings: Mapping[int, Holdings]
-    ) -> Iterator[tuple[Content, int, int, str]]:
-        """Who holds any block of the prompt: (content, stream, group, medium)."""
-        cuts = set()
-        for each in holdings.values():
-            size = max((group.block_size for group in each.deciding_groups()), default=0)
-            cuts.add((each.model if prompt.model is None else prompt.model, size))
-        contents = {content for cut in cuts for content in prompt_contents(prompt, *cut)}
-        wanted = sorted(contents)
-        for at in range(0, len(wanted), _ASK):
-            some = wanted[at : at + _ASK]
-            marks = ",".join("?" * len(some))
-            yield from self._db.execute(
-                "SELECT content, stream, group_number, medium FROM entries "
-                f"WHERE content IN ({marks})",
-                some,
-            )
-
-    # -- the file -------------------------------------------------------------------------------
-
-    def _check(self, read_only: bool) -> None:
-        (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        (kind,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if not tables and not read_only:
-            self._create()
-        elif kind != APPLICATION_ID:
-            raise IndexStoreError(f"{self.path} is an SQLite file, but no index of kvctl")
-        elif version > VERSION:
-            raise IndexStoreError(
-                f"{self.path} is an index of version {version}; this kvctl knows {VERSION}",
-                remedy="install a newer kvctl",
-            )
-        # A kill loses nothing in WAL mode at NORMAL; a power cut may lose the last commits, whole.
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        # Entries lie by hash, so writes go everywhere: keep the pages at hand.
-        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._db.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-        self._media = {}
-        for stream, medium in self._db.execute("SELECT DISTINCT stream, medium FROM entries"):
-            self._media.setdefault(stream, set()).add(medium)
-
-    def _create(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("BEGIN IMMEDIATE")
-        (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        if not tables:  # nobody was faster
-            for statement in CREATE.split(";"):
-                self._db.execute(statement)
-        self._db.execute("COMMIT")
-
     @contextmanager
     def _guard(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, UnicodeEncodeError) as error:
             self._roll_back()
-            text = str(error)
-            remedy = "what was committed before stays"
-            if "locked" in text:
-                remedy = f"another kvctl has held it for {BUSY_S:g} s; is one stuck?"
-            elif "not a database" in text:
-                remedy = "is it the right file?"
-            raise IndexStoreError(f"index {self.path}: {text}", remedy=remedy) from None
+            raise told(error, self.path) from None
 
     def _roll_back(self) -> None:
-        db: Any = getattr(self, "_db", None)
         self._moved.clear()
         self._streams.clear()
         self._groups.clear()
-        if db is not None and db.in_transaction:
-            db.rollback()
-
-
-def _hash(text: str) -> BlockHash:
-    """A block hash from its text: ints have at most 20 digits, bytes at least 32."""
-    return int(text) if len(text) <= 20 else bytes.fromhex(text)
+        if self._db.in_transaction:
+            self._db.rollback()
