@@ -9,6 +9,7 @@ import typer
 from kvctl.cli.group import command_group
 from kvctl.cli.indexoptions import IndexUrl
 from kvctl.cli.podoptions import ContextOption
+from kvctl.cli.routeroptions import Router, RunningRequests, Seed
 
 app = command_group("index", "Look into an index: what it holds, and who would match a prompt.")
 
@@ -78,6 +79,9 @@ def match(
     model: Annotated[str | None, typer.Option(help="The model.", show_default=False)] = None,
     lora: Annotated[str | None, typer.Option(help="LoRA.", show_default=False)] = None,
     salt: Annotated[str | None, typer.Option(help="cache_salt.", show_default=False)] = None,
+    router: Router = "longest",
+    running: RunningRequests = None,
+    seed: Seed = 0,
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
 ) -> None:
     """Show which pods hold how much of a prompt, and who would get it.
@@ -85,10 +89,13 @@ def match(
     [bold]Examples[/bold]
 
       kvctl index match prompt.json --index fleet.sqlite
+
+      kvctl index match prompt.json --index fleet.sqlite --router aibrix --running pod-a=9
     """
     from kvctl.cli.indexoptions import pods_of_context
     from kvctl.cli.matchview import print_match
     from kvctl.cli.output import print_json
+    from kvctl.cli.routeroptions import router_options
     from kvctl.index import Prompt
     from kvctl.operate.indexes import IndexOptions, open_view
     from kvctl.operate.prompts import parse_tokens
@@ -96,7 +103,7 @@ def match(
 
     prompt = Prompt(parse_tokens(tokens), model, lora, () if salt is None else (salt,))
     with open_view(index, IndexOptions(pods=pods_of_context(context))) as view:
-        report = match_report(view.match(prompt))
+        report = match_report(view.match(prompt), router_options(router, running, seed))
     if output == "json":
         print_json(report.to_dict())
     else:

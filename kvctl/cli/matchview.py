@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvctl.cli.output import plain_table, stdout_console
 from kvctl.operate.replay import MatchReport
+from kvctl.router import LONGEST
 from kvctl.text import printable
 
 _NUMBERS = ("rank", "blocks", "of", "tokens", "percent")
@@ -15,7 +16,7 @@ def print_match(match: MatchReport) -> None:
     for pod in sorted(match.pods.values(), key=lambda each: (-each.blocks, each.pod)):
         table.add_row(
             printable(pod.pod),
-            str(pod.rank),
+            "-" if pod.rank is None else str(pod.rank),
             f"{pod.blocks:,}",
             f"{pod.prompt_blocks:,}",
             f"{pod.tokens:,}",
@@ -23,4 +24,6 @@ def print_match(match: MatchReport) -> None:
         )
     console = stdout_console()
     console.print(table)
-    console.print(f"longest prefix: {printable(match.choice.pod or 'none')}: {match.choice.why}")
+    choice = match.choice
+    rule = choice.rule or LONGEST
+    console.print(f"{rule}: {printable(choice.pod or 'none')}: {printable(choice.why)}")

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.routeroptions import Router, RunningRequests, Seed
+
 _INDEX = "How the index takes events"
 _MATCH = "Prefix match"
 _PUBLISH = "Publish again"
@@ -100,6 +102,9 @@ def replay(
         str | None,
         typer.Option(help="cache_salt of the prompt.", rich_help_panel=_MATCH, show_default=False),
     ] = None,
+    router: Router = "longest",
+    running: RunningRequests = None,
+    seed: Seed = 0,
     publish: Annotated[
         str | None,
         typer.Option(
@@ -150,6 +155,7 @@ def replay(
       kvctl replay demo:fleet --publish tcp://127.0.0.1:5557 --speed 10
     """
     from kvctl.cli.replaying import Replaying, ReplayOptions
+    from kvctl.cli.routeroptions import router_options
     from kvctl.index import Removals
     from kvctl.index import policy as policy_named
     from kvctl.operate.until import parse_until
@@ -169,6 +175,7 @@ def replay(
             match_block=match_block,
             lora=lora,
             salt=salt,
+            router=router_options(router, running, seed),
             publish=publish,
             speed=speed,
             wait=wait,

@@ -26,7 +26,14 @@ from kvctl.index import MemoryIndex, Policy, Prompt, Removals
 from kvctl.index.policy import PURGE
 from kvctl.operate.indexes import IndexOptions, open_store, shown_url
 from kvctl.operate.prompts import parse_hash, parse_tokens
-from kvctl.operate.replay import MatchReport, ReplayReport, findings, match_report, replay
+from kvctl.operate.replay import (
+    MatchReport,
+    ReplayReport,
+    RouterOptions,
+    findings,
+    match_report,
+    replay,
+)
 from kvctl.operate.until import Until
 from kvctl.stream import order_capture
 from kvctl.text import plural, printable
@@ -54,6 +61,7 @@ class ReplayOptions:
     match_block: str | None
     lora: str | None
     salt: str | None
+    router: RouterOptions
     publish: str | None
     speed: float
     wait: float
@@ -96,7 +104,9 @@ class Replaying:
         match = None
         if tokens is not None:
             salts = () if options.salt is None else (options.salt,)
-            match = match_report(index.match(Prompt(tokens, None, options.lora, salts)))
+            match = match_report(
+                index.match(Prompt(tokens, None, options.lora, salts)), options.router
+            )
         elif wanted is not None:
             matches = index.match_block(wanted)
             if matches is None:
@@ -104,7 +114,7 @@ class Replaying:
                     f"no pod holds the block {options.match_block} at the end of the replay",
                     remedy="--until stops earlier; kvctl replay --step shows the hashes",
                 )
-            match = match_report(matches)
+            match = match_report(matches, options.router)
         self._print(report, match)
 
     def _print(self, report: ReplayReport, match: MatchReport | None) -> None:

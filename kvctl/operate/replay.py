@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal, TypeAlias
 
 from kvctl.events import Record, Tally
 from kvctl.index import GPU, IndexSummary, MemoryIndex, PodMatch
 from kvctl.operate.until import Until
-from kvctl.router import Choice, choose_longest
+from kvctl.router import Choice, choose_aibrix, choose_longest
 from kvctl.text import plural
+
+RouterName: TypeAlias = Literal["longest", "aibrix"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,13 @@ class MatchReport:
     choice: Choice
 
     def to_dict(self) -> dict[str, Any]:
-        """The `match` object of `replay -o json`."""
+        """The `match` object of `replay -o json`; `router` where it goes by load as well."""
         return {
             "prompt_blocks": max((m.prompt_blocks for m in self.pods.values()), default=0),
             "pods": {pod: match.to_dict() for pod, match in self.pods.items()},
             "chosen": self.choice.pod,
             "why": self.choice.why,
+            **({"router": self.choice.to_dict()} if self.choice.standings else {}),
         }
 
 
@@ -84,9 +88,30 @@ def replay(
     return tally, time.perf_counter() - began
 
 
-def match_report(matches: Mapping[str, PodMatch]) -> MatchReport:
-    """The match with the choice of a longest-prefix router."""
-    return MatchReport(matches, choose_longest(matches))
+@dataclass(frozen=True)
+class RouterOptions:
+    """Which router is asked, and what AIBrix's would know besides: requests that pods run (0 where
+    not told), and the seed that decides among equals."""
+
+    name: RouterName = "longest"
+    running: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+
+def match_report(
+    matches: Mapping[str, PodMatch], router: RouterOptions | None = None
+) -> MatchReport:
+    """The match with a router's choice, by default that of the longest prefix."""
+    router = router or RouterOptions()
+    if router.name == "longest":
+        return MatchReport(matches, choose_longest(matches))
+    count = max((match.prompt_blocks for match in matches.values()), default=0)
+    holders = [
+        {pod for pod, match in matches.items() if match.blocks_any_medium > number}
+        for number in range(count)
+    ]
+    running = {pod: router.running.get(pod, 0) for pod in (*matches, *router.running)}
+    return MatchReport(matches, choose_aibrix(holders, running, Random(router.seed)))
 
 
 def findings(

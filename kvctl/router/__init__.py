@@ -1,5 +1,17 @@
-"""Who would get a prompt: models of how routers choose among the pods that match."""
+"""Router models: who would get a prompt, and why."""
 
-from kvctl.router.longest import Choice, choose_longest
+from kvctl.router.aibrix import LEAST_LOADED, PREFIX, AibrixRouter, Constants, choose_aibrix
+from kvctl.router.choice import Choice, Standing
+from kvctl.router.longest import LONGEST, choose_longest
 
-__all__ = ["Choice", "choose_longest"]
+__all__ = [
+    "LEAST_LOADED",
+    "LONGEST",
+    "PREFIX",
+    "AibrixRouter",
+    "Choice",
+    "Constants",
+    "Standing",
+    "choose_aibrix",
+    "choose_longest",
+]

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvctl.index import PodMatch
+from kvctl.router.choice import Choice
 
-
-@dataclass(frozen=True)
-class Choice:
-    """The pod a router would send the prompt to, None where nothing speaks for any; and why."""
-
-    pod: str | None
-    why: str
+LONGEST = "longest prefix"
 
 
 def choose_longest(matches: Mapping[str, PodMatch]) -> Choice:
@@ -40,4 +34,4 @@ def choose_longest(matches: Mapping[str, PodMatch]) -> Choice:
             if tie
             else f", {second.pod} {second.blocks}"
         )
-    return Choice(best.pod, why)
+    return Choice(best.pod, why, LONGEST)
