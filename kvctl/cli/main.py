@@ -20,6 +20,7 @@ from kvctl.cli import (
     pods,
     reconcile,
     replay,
+    reproduce,
     sim,
     tail,
 )
@@ -41,6 +42,7 @@ app.command()(tail.tail)
 app.command()(replay.replay)
 app.command()(pods.pods)
 app.command()(reconcile.reconcile)
+app.command("reproduce-2287")(reproduce.reproduce)
 app.command()(control.reset)
 app.command()(control.sleep)
 app.command()(control.wake)

@@ -15,7 +15,8 @@ PREFIX_BLOCKS = 4
 SHARED_BLOCKS = 2
 """So much of the prefix pod B holds too: what a right choice saves."""
 
-_TOKENS = (5, 30_000)
+TOKENS = (5, 30_000)
+"""The range prompts are drawn from."""
 
 
 def run_cell(
@@ -27,7 +28,7 @@ def run_cell(
     seed: int = 0,
     lora: str | None = None,
     keep: Callable[[Record], None] = lambda _record: None,
-    highest_token: int = _TOKENS[1],
+    highest_token: int = TOKENS[1],
 ) -> CellResult:
     """Warm a prefix on A and half of it on B, wipe A, and see where the prefix goes then.
 
@@ -43,7 +44,7 @@ def run_cell(
     random = Random(seed)
 
     def tokens(blocks: int) -> list[int]:
-        return [random.randint(_TOKENS[0], highest_token) for _ in range(blocks * a.block_size + 1)]
+        return [random.randint(TOKENS[0], highest_token) for _ in range(blocks * a.block_size + 1)]
 
     prompt, traffic, probe = tokens(PREFIX_BLOCKS), tokens(1), tokens(1)
     shared = prompt[: SHARED_BLOCKS * a.block_size + 1]
@@ -53,6 +54,7 @@ def run_cell(
     ) as gateway:
         _warm(gateway, a, b, prompt, shared, tell)
         gateway.reconcile()
+        gateway.lose_clears()
         tell(f"trigger: {trigger} on {a.name}: {a.wipe(trigger, traffic)}")
         if trigger.driven:
             gateway.purge_at_once(a.name, trigger.sleep_level)
@@ -82,7 +84,6 @@ def run_cell(
         chosen.name,
         choice.rule,
         choice.why,
-        claimed,
         stale,
         hits[chosen.name],
         hits[other.name],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from kvctl.reproduce.scenario import Trigger
 _LAG_S = 10.0
 _POLL_S = 0.01
 _ASK_S = 60.0
+_TAKEN_S = 0.5
 _RUN_TOKENS = 256
 
 
@@ -102,14 +102,11 @@ class Engine:
         it was woken. The counters tell, which follow the answer by a moment.
         """
         before = self.counters()
-        if meanwhile is None:
+
+        def complete() -> None:
             self.client.complete(prompt, self.model, timeout=_ASK_S)
-        else:
-            with ThreadPoolExecutor(1) as worker:
-                asked = worker.submit(self.client.complete, prompt, self.model, timeout=_ASK_S)
-                self._wait(lambda: asked.done() or self._load() > 0, "to take the request")
-                meanwhile()
-                asked.result()
+
+        self._under_way(complete, meanwhile)
         found = before
 
         def counted() -> bool:
@@ -119,6 +116,40 @@ class Engine:
 
         self._wait(counted, "to count a request")
         return found.hits - before.hits
+
+    def while_waking(self, send: Callable[[], None], *, asleep: bool) -> None:
+        """Send a request elsewhere, which may end up here; where it does and this engine is
+        ``asleep``, wake it."""
+        self._under_way(send, self.wake if asleep else None)
+
+    def served(self, before: Counters, other: Engine, others_before: Counters, size: int) -> Engine:
+        """Which of two engines has served a prompt of ``size`` tokens since."""
+        found = self
+
+        def known() -> bool:
+            nonlocal found
+            for engine, then in ((self, before), (other, others_before)):
+                if engine.counters().queries - then.queries >= size:
+                    found = engine
+                    return True
+            return False
+
+        self._wait(known, "to count a request, nor did the other pod,")
+        return found
+
+    def _under_way(self, request: Callable[[], None], meanwhile: Callable[[], None] | None) -> None:
+        """Make a request, and do something once the engine has it or it is over."""
+        if meanwhile is None:
+            request()
+            return
+        with ThreadPoolExecutor(1) as worker:
+            asked = worker.submit(request)
+            # A sleeping engine of vLLM does not always count what waits for it.
+            end = time.monotonic() + _TAKEN_S
+            while not asked.done() and time.monotonic() < end and self._load() == 0:
+                time.sleep(_POLL_S)
+            meanwhile()
+            asked.result()
 
     def wipe(self, trigger: Trigger, traffic: Sequence[int]) -> str:
         """Do what the trigger says, but for the traffic behind it; returns what the engine said.
@@ -176,8 +207,7 @@ class Engine:
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + _LAG_S
-        pause = threading.Event()
         while not condition():
             if time.monotonic() >= end:
                 raise KvctlError(f"pod {self.name} did not come {what} within {_LAG_S:g} s")
-            pause.wait(_POLL_S)
+            time.sleep(_POLL_S)

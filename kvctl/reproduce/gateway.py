@@ -47,8 +47,8 @@ Tell = Callable[[str], None]
 class ModelGateway:
     """One router in front of two engines: its index, what it does about wipes, and its choices.
 
-    ``router`` is `aibrix` or `longest`. ``tell`` hears what happens. The clear is lost on the way
-    where the scenario says so: a batch with one is dropped between stream and index.
+    ``router`` is `aibrix` or `longest`. ``tell`` hears what happens. A lost clear is dropped
+    between stream and index, with the whole batch it came in.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class ModelGateway:
         self._aibrix = AibrixRouter(seed) if router == "aibrix" else None
         self._index = _RouterIndex(scenario, self._on_purge)
         self._memory = _RoundMemory()
+        self._losing = False
         self._readers: dict[str, StreamReader] = {}
         self._stack = ExitStack()
 
@@ -78,9 +79,8 @@ class ModelGateway:
             for name, engine in self._engines.items():
                 # What the engine did before is nobody's business here. The replay sees to it that
                 # nothing it does from now on is missed but what the scenario has lost.
-                reader = StreamReader(
-                    list(stream_sources(engine.pod)), since_seq=engine.last_seq() + 1
-                )
+                engine.seen = engine.last_seq()
+                reader = StreamReader(list(stream_sources(engine.pod)), since_seq=engine.seen + 1)
                 self._readers[name] = stack.enter_context(reader)
             for reader in self._readers.values():
                 if missing := reader.wait_connected(_CONNECT_S):
@@ -119,6 +119,10 @@ class ModelGateway:
                     f"the events of {', '.join(behind) or stepped} did not come",
                     remedy="is the stream connected? kvctl tail shows it",
                 )
+
+    def lose_clears(self) -> None:
+        """From now on a batch with a clear is lost, where the scenario says so."""
+        self._losing = self._scenario.delivery is Delivery.LOST
 
     def reconcile(self) -> None:
         """One round against the engines' scraped states."""
@@ -182,7 +186,7 @@ class ModelGateway:
                 continue
             wire = record.wire
             engine.seen = wire.seq
-            lost = self._scenario.delivery is Delivery.LOST and _has_clear(record)
+            lost = self._losing and _has_clear(record)
             fate = " (lost on the way)" if lost else ""
             for event in record.events.events:
                 self._tell(f"event: {wire.pod} #{wire.seq} {_shown(event)}{fate}")

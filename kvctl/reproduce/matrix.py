@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvctl.events import Record
 from kvctl.fleet import Pod, PodStream
 from kvctl.reproduce.cell import run_cell
 from kvctl.reproduce.engines import Engine
+from kvctl.reproduce.gatewaycell import run_gateway_cell
 from kvctl.reproduce.scenario import HANDLERS, CellResult, Delivery, Handler, Scenario, Trigger
 from kvctl.sim import SimConfig, SimPod
 
@@ -102,7 +103,7 @@ def run_simulated(
     matrix must change with it.
     """
     scenarios = choices.scenarios()
-    wants_blind = not choices.triggers and not choices.handlers
+    wants_blind = not (choices.triggers or choices.handlers or choices.aibrix_scope)
     if wants_blind:
         scenarios.append(Scenario(Trigger.SLEEP_0, Delivery.DELIVERED, Handler.BLIND))
     results: dict[Scenario, CellResult] = {}
@@ -129,6 +130,14 @@ def run_simulated(
     return Matrix(tuple(results[scenario] for scenario in shown), blind)
 
 
+@dataclass(frozen=True)
+class RealGateway:
+    """A gateway in front of both pods, and the seconds it takes it to digest events, at most."""
+
+    url: str
+    settle: float = 2.0
+
+
 def run_real(
     choices: Choices,
     pods: tuple[Pod, Pod],
@@ -136,18 +145,37 @@ def run_real(
     keep: Callable[[Record], None] = lambda _record: None,
     *,
     api_key: str | None = None,
+    gateway: RealGateway | None = None,
 ) -> Matrix:
-    """Run the cells on two engines that are there, one after the other, each with a new prefix."""
+    """Run the cells on two engines that are there, one after the other, each with a new prefix.
+
+    With a ``gateway`` this is the router, and no clear can be lost on purpose.
+    """
     a, b = (Engine(pod, api_key=api_key) for pod in pods)
+    if gateway is not None:
+        choices = replace(choices, deliveries=(Delivery.DELIVERED,), handlers=(Handler.GATEWAY,))
     results = []
     for number, scenario in enumerate(choices.scenarios(real=True)):
         seed = choices.seed * 10_000 + number
         for engine in (a, b):
             engine.client.reset()
         try:
-            result = run_cell(
-                scenario, a, b, router=choices.router, seed=seed, keep=keep, highest_token=500
-            )
+            if gateway is None:
+                result = run_cell(
+                    scenario, a, b, router=choices.router, seed=seed, keep=keep, highest_token=500
+                )
+            else:
+                headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
+                result = run_gateway_cell(
+                    scenario,
+                    a,
+                    b,
+                    gateway.url,
+                    seed=seed,
+                    settle=gateway.settle,
+                    highest_token=500,
+                    headers=headers,
+                )
         finally:
             if scenario.trigger.sleep_level is not None:
                 a.wake()

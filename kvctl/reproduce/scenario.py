@@ -83,6 +83,9 @@ class Handler(StrEnum):
     BLIND = "blind"
     """The same, but purges at any sleep, even at level 0: what a wrong purge costs."""
 
+    GATEWAY = "gateway"
+    """Whatever a real gateway does."""
+
     @property
     def heeds_clears(self) -> bool:
         """Whether a clear purges."""
@@ -123,17 +126,16 @@ class Scenario:
 class CellResult:
     """What one cell came to, by the engines' counters and the index's state.
 
-    ``claimed_blocks`` is what the index said pod A holds of the prompt when it was routed;
-    ``stale_entries`` how many of these A had not. ``hit_tokens`` were cached where the prompt
-    went, ``other_hit_tokens`` on the other pod, which was asked afterwards.
+    ``stale_entries`` is how many blocks of the prompt the index said pod A holds when it was
+    routed, and A had not; None for a gateway, whose index nobody sees. ``hit_tokens`` were cached
+    where the prompt went, ``other_hit_tokens`` on the other pod, which was asked afterwards.
     """
 
     scenario: Scenario
     routed_to: str
     rule: str
     why: str
-    claimed_blocks: int
-    stale_entries: int
+    stale_entries: int | None
     hit_tokens: int
     other_hit_tokens: int
     story: tuple[str, ...]
@@ -155,12 +157,13 @@ class CellResult:
 
     def to_dict(self) -> dict[str, object]:
         """A row of `reproduce-2287 -o json`."""
+        stale = {} if self.stale_entries is None else {"stale_entries": self.stale_entries}
         return {
             "trigger": self.scenario.trigger.value,
             "delivery": self.scenario.delivery.value,
             "handler": self.scenario.handler.value,
             "aibrix_scope": self.scenario.aibrix_scope,
-            "stale_entries": self.stale_entries,
+            **stale,
             "routed_to": self.routed_to,
             "cold_miss": self.cold_miss,
             "hit_tokens": self.hit_tokens,
