@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["valkeys"]
+pytest_plugins = ["dynamos", "valkeys"]
 
 # Two shared cores: an example may take long without anything being wrong.
 settings.register_profile(

@@ -110,6 +110,8 @@ class StreamFacts:
     last_ts: float | None = None
     last_clear: float | None = None
     last_gap: float | None = None
+    block_size: int | None = None
+    """Tokens in a block as the index counts them, where that was told to it."""
 
 
 @dataclass(frozen=True)

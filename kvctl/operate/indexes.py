@@ -187,5 +187,11 @@ def _open_llmd(url: str, options: IndexOptions) -> Iterator[LlmdIndex]:
 def _open_dynamo(url: str, options: IndexOptions) -> Iterator[PurgeableIndex]:
     from kvctl.index.dynamo import DynamoIndex
 
-    with DynamoIndex(url, names=pod_names(options.pods)) as index:
+    replays = {
+        stream.events: stream.replay
+        for pod in options.pods
+        for stream in pod.streams
+        if stream.replay is not None
+    }
+    with DynamoIndex(url, names=pod_names(options.pods), replays=replays) as index:
         yield index

@@ -169,6 +169,12 @@ def _judge(
         told = {"unknown_since": since}
         decision = _decide(known, State.UNKNOWN.value, Verdict.UNKNOWN, reason, told)
         return decision, Remembered(before.state, before.doubt, since)
+    if known.block_size and engine.block_size and known.block_size != engine.block_size:
+        wrong = (
+            f"the index counts blocks of {known.block_size} tokens, the engine "
+            f"{engine.block_size}: it takes nothing in of what the engine tells"
+        )
+        engine = replace(engine, reason=f"{engine.reason}; {wrong}")
     evidence: dict[str, Any] = dict(engine.evidence)
     name = engine.verdict.value
     started = engine.process_start_time

@@ -229,8 +229,8 @@ class Reconciler:
         if not pods:
             return True
         state = self._ask(memory, pods)[decision.pod]
-        now = ", ".join(dict.fromkeys(each.verdict.value for each in state.states))
-        return now == decision.state
+        ranks = [each for each in state.states if decision.rank in (None, each.rank)]
+        return ", ".join(dict.fromkeys(each.verdict.value for each in ranks)) == decision.state
 
     def look_on(self, made: Plan, outcomes: Sequence[Outcome]) -> Round:
         """Remember the round and purge nothing."""

@@ -230,3 +230,26 @@ def test_the_same_block_under_another_name_is_the_same(kvctl, tmp_path: Path) ->
 
     result = kvctl("index", "diff", capture("ints", 7), capture("bytes", b"x" * 32))
     assert result.code == 0
+
+
+@pytest.mark.dynamo
+def test_a_dynamo_indexer_is_compared_with_kvctls_own(
+    kvctl, pod: SimPod, dynamo_indexer, tmp_path: Path
+) -> None:
+    complete(pod, prompt(1))
+    path = tmp_path / "x.sqlite"
+    assert kvctl("tail", "--pod", spec(pod, api="none"), "--index", path, "--count", "1").code == 0
+    dynamo_indexer.register(1, pod.events[0], pod.replay[0])
+    for number in range(50):
+        complete(pod, prompt(2 + number))
+        if dynamo_indexer.entries() >= 4:
+            break
+    told = kvctl("config", "set-pod", spec(pod), "--context", "sim")
+    assert told.code == 0
+    shown = kvctl("index", "show", "--index", dynamo_indexer.url, "--context", "sim", "-o", "json")
+    assert list(shown.json["pods"]) == ["pod-a"]
+    found = kvctl("index", "diff", path, dynamo_indexer.url, "--context", "sim", "-o", "json")
+    assert found.code == 3
+    (row,) = found.json["pods"]
+    assert (row["only_a"], row["both"]) == (0, 2)
+    assert row["only_b"] >= 2
