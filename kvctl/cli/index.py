@@ -22,6 +22,9 @@ def show(
         str | None, typer.Option(help="Only this pod.", metavar="POD", show_default=False)
     ] = None,
     blocks: Annotated[bool, typer.Option("--blocks", help="List every entry.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="With --blocks: only this model.", show_default=False)
+    ] = None,
     lora: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +65,9 @@ def show(
         open_view(index, IndexOptions(pods=pods_of_context(context), progress=bar)) as view,
     ):
         if blocks:
-            wanted = EntryFilter(pod, lora, None if medium is None else medium.upper(), older_than)
+            wanted = EntryFilter(
+                pod, model, lora, None if medium is None else medium.upper(), older_than
+            )
             show_blocks(view, wanted, output)
         else:
             show_summary(view.summary(), pod, output)

@@ -26,6 +26,7 @@ class EntryFilter:
     """Which entries are wanted; None means any. ``older_than`` is in seconds, by our clock."""
 
     pod: str | None = None
+    model: str | None = None
     lora: str | None = None
     medium: str | None = None
     older_than: float | None = None
@@ -33,6 +34,8 @@ class EntryFilter:
     def of(self, view: IndexView, now: float) -> Iterator[Entry]:
         """The entries that pass."""
         for entry in view.entries(self.pod):
+            if self.model is not None and entry.model != self.model:
+                continue
             if self.lora is not None and (entry.lora or "") != self.lora:
                 continue
             if self.medium is not None and entry.medium != self.medium:

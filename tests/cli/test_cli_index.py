@@ -98,6 +98,8 @@ def test_blocks_can_be_chosen(kvctl, tmp_path: Path) -> None:
     assert count("--lora", "ad1") == 7
     assert count("--lora", "") == 3
     assert count("--medium", "cpu") == 0
+    assert count("--model", "tiny") == 13
+    assert count("--model", "other") == 0
     assert count("--pod", "pod-z") == 0
     assert count("--older-than", "1") == 13
     assert count("--older-than", "1e10") == 0
