@@ -27,6 +27,10 @@ from kvctl.events.wire import FIELDS
 MAX_PAYLOAD = 64 * 1024 * 1024
 """Largest payload that is decoded, in bytes; a larger one is refused unread."""
 
+MAX_EVENTS = 1_000_000
+"""Most events in one batch. Engines send thousands at worst (an eviction of a whole cache); a
+payload of single bytes would declare 64 million, at 60 bytes of memory each."""
+
 MAX_DEPTH = 32
 """How deep arrays and maps may nest in a field whose type is open (vLLM's extra keys need 3):
 what is done with such a value further on (printing, hashing, redacting) recurses into it."""
@@ -83,6 +87,10 @@ _decode_envelope = msgspec.msgpack.Decoder(_Envelope).decode
 _decode_any = msgspec.msgpack.Decoder().decode
 
 _TOO_DEEP = "nested too deeply"
+# msgpack's floats and ints with their heads: bytes each takes.
+_NUMBER_SIZES = {
+    0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9,
+}  # fmt: skip
 # A batch is an array: msgspec names its elements by their place.
 _BATCH_FIELDS = {f"[{at}]": name for at, name in enumerate(_Envelope.__struct_fields__)}
 
@@ -100,8 +108,13 @@ def decode_batch(payload: bytes) -> EventBatch:
     """
     if len(payload) > MAX_PAYLOAD:
         raise DecodeError(f"payload of {len(payload)} bytes is over the limit of {MAX_PAYLOAD}")
+    at, declared = _events_of(payload)
+    if declared > MAX_EVENTS:
+        raise DecodeError(
+            f"a batch of {declared:,} events is over the limit of {MAX_EVENTS:,}", field="events"
+        )
     try:
-        if _first_event_is_map(payload):
+        if _is_map(payload, at):
             maps = _decode_maps(payload)
             return _checked(maps.ts, cast("list[Event]", maps.events), maps.data_parallel_rank)
         arrays = _decode_arrays(payload)
@@ -118,11 +131,32 @@ def _plain(event: _ArrayStored | _ArrayRemoved | _ArrayCleared) -> Event:
     return BlockRemoved(*fields) if isinstance(event, _ArrayRemoved) else AllBlocksCleared(*fields)
 
 
-def _first_event_is_map(payload: bytes) -> bool:
-    # [ts: 0xcb and 8 bytes, events: fixarray | array16 | array32, ...]
-    header = payload[10] if len(payload) > 11 else 0
-    at = {0xDC: 13, 0xDD: 15}.get(header, 11)
-    first = payload[at] if len(payload) > at else 0
+def _events_of(payload: bytes) -> tuple[int, int]:
+    """Where the first event stands, and how many are declared; (0, 0) for what is no batch.
+
+    A batch is [ts, events, ...] with either array's header in any of msgpack's three forms, and a
+    number as ts.
+    """
+    at, _length = _array(payload, 0)
+    if not at or len(payload) <= at:
+        return 0, 0
+    at += _NUMBER_SIZES.get(payload[at], 1)
+    return _array(payload, at)
+
+
+def _array(payload: bytes, at: int) -> tuple[int, int]:
+    """Where an array's first element stands, and its length; (0, 0) for anything else."""
+    head = payload[at] if len(payload) > at else 0
+    if 0x90 <= head <= 0x9F:
+        return at + 1, head - 0x90
+    if head in (0xDC, 0xDD):
+        size = 2 if head == 0xDC else 4
+        return at + 1 + size, int.from_bytes(payload[at + 1 : at + 1 + size], "big")
+    return 0, 0
+
+
+def _is_map(payload: bytes, at: int) -> bool:
+    first = payload[at] if at and len(payload) > at else 0
     return 0x80 <= first <= 0x8F or first in (0xDE, 0xDF)
 
 

@@ -234,3 +234,29 @@ def test_extensions_are_kept_where_anything_may_stand_and_refused_elsewhere(ext:
 def test_times_beyond_any_calendar_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError, match="event 0"):
         decode_batch(BARE + array(array(b"\xa1x", b"\xc7\x0c\xff" + data)))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x92\xcb" + bytes(8),
+        b"\x93\xca" + bytes(4),
+        b"\xdc\x00\x02\x00",
+        b"\xdd\x00\x00\x00\x02\xcf" + bytes(8),
+    ],
+)
+def test_a_batch_of_millions_of_nothings_is_refused_before_it_is_built(head: bytes) -> None:
+    """64 MiB of nil were 3.7 GB of Python objects."""
+    count = 60_000_000
+    payload = head + b"\xdd" + count.to_bytes(4, "big") + b"\xc0" * 1000
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="60,000,000 events is over the limit"):
+        decode_batch(payload)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_the_most_events_there_may_be_are_decoded() -> None:
+    event = msgpack.packb(["AllBlocksCleared"])
+    many = b"\xdd" + (100_000).to_bytes(4, "big") + event * 100_000
+    assert len(decode_batch(b"\x92\xcb" + bytes(8) + many).events) == 100_000
