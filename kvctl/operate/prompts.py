@@ -31,9 +31,9 @@ def parse_tokens(text: str) -> tuple[int, ...]:
             f"{text[:_SHOWN]!r} is neither a list of token ids nor a file",
             remedy="give 1,2,3 or the name of a file with such a list",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text in it, or a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"cannot read token ids from {text}: {reason}") from None
+        raise UsageError(f"cannot read token ids from {text[:_SHOWN]}: {reason}") from None
     return _from_file(path, content.strip())
 
 
