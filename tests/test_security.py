@@ -58,8 +58,14 @@ def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["import pickle\npickle.loads(b'')", "from subprocess import run", "eval('1')", "import os\nos.system('x')",
-     "f(shell=True)", "get(url, verify=False)"],
-)  # fmt: skip
+    [
+        "import pickle\npickle.loads(b'')",
+        "from subprocess import run",
+        "eval('1')",
+        "import os\nos.system('x')",
+        "f(shell=True)",
+        "get(url, verify=False)",
+    ],
+)
 def test_the_check_itself_finds_what_it_looks_for(code: str) -> None:
     assert faults(ast.parse(code))
