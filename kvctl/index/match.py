@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import takewhile
+from typing import Protocol
 
 from kvctl.index.content import (
     Content,
@@ -12,12 +14,50 @@ from kvctl.index.content import (
     pack_extra_keys,
     root,
 )
-from kvctl.index.holdings import Group, Holdings
 from kvctl.index.model import GPU, PodMatch, Prompt
+
+FULL_ATTENTION = "full_attention"
+
+
+class MatchedGroup(Protocol):
+    """One KV-cache group of an engine; ``kind`` is vLLM's `kv_cache_spec_kind`."""
+
+    @property
+    def kind(self) -> str | None:
+        """What the engine calls the group, if it does."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens to a block, 0 if never told."""
+        ...
+
+    @property
+    def entries(self) -> int:
+        """How many entries the group has."""
+        ...
+
+    def contents(self) -> Mapping[str, Container[Content]]:
+        """The identities held, by medium."""
+        ...
+
+
+class MatchedStream(Protocol):
+    """What one engine holds."""
+
+    @property
+    def model(self) -> str:
+        """The model it serves."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[int, MatchedGroup]:
+        """Its KV-cache groups."""
+        ...
 
 
 def match_holdings(
-    streams: Mapping[tuple[str, int], Holdings], wanted: Prompt | Sequence[Content]
+    streams: Mapping[tuple[str, int], MatchedStream], wanted: Prompt | Sequence[Content]
 ) -> dict[str, PodMatch]:
     """The best match of each pod over its DP ranks.
 
@@ -26,7 +66,7 @@ def match_holdings(
     chains: dict[tuple[str, int], list[Content]] = {}
     best: dict[str, PodMatch] = {}
     for (pod, rank), holdings in sorted(streams.items(), key=lambda item: item[0]):
-        groups = holdings.deciding_groups()
+        groups = deciding_groups(holdings.groups)
         size = max((group.block_size for group in groups), default=0)
         if isinstance(wanted, Prompt):
             key = (holdings.model if wanted.model is None else wanted.model, size)
@@ -36,8 +76,7 @@ def match_holdings(
             other_model = key[0] != holdings.model
         else:
             contents, other_model = wanted, False
-        held = 0 if other_model else _run(groups, contents, gpu_only=True)
-        anywhere = 0 if other_model else _run(groups, contents, gpu_only=False)
+        held, anywhere = (0, 0) if other_model else _runs(groups, contents)
         found = PodMatch(pod, rank, len(contents), held, anywhere, size)
         if pod not in best or (found.blocks, anywhere) > (
             best[pod].blocks,
@@ -59,14 +98,35 @@ def prompt_contents(prompt: Prompt, model: str, block_size: int) -> list[Content
     return chain_with_extras(start, blocks, [extra] + [b""] * (len(blocks) - 1))
 
 
-def _run(groups: Sequence[Group], contents: Sequence[Content], *, gpu_only: bool) -> int:
+def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:
+    """The groups that must all hold a prefix for it to match: those of full attention.
+
+    Where the engine does not tell the kinds (vLLM before 0.22) that is the fullest group: a
+    full-attention group names every block, the others some of them.
+    """
+    full = [group for group in groups.values() if group.kind == FULL_ATTENTION]
+    if full or not groups:
+        return full
+    return [
+        min(groups.items(), key=lambda item: (-item[1].entries, -item[1].block_size, item[0]))[1]
+    ]
+
+
+def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[int, int]:
+    """How many leading blocks all groups hold: in GPU memory, and in any medium."""
     if not groups:
-        return 0
-    run = len(contents)
+        return 0, 0
+    in_gpu = anywhere = len(contents)
     for group in groups:
-        tiers = [tier for medium, tier in group.tiers.items() if medium == GPU or not gpu_only]
-        for number, content in enumerate(contents[:run]):
-            if not any(content in tier for tier in tiers):
-                run = number
-                break
-    return run
+        media = group.contents()
+        run = _run(media.get(GPU, ()), contents)
+        in_gpu = min(in_gpu, run)
+        if len(media) > 1 or GPU not in media:
+            while run < len(contents) and any(contents[run] in each for each in media.values()):
+                run += 1
+        anywhere = min(anywhere, run)
+    return in_gpu, anywhere
+
+
+def _run(held: Container[Content], contents: Sequence[Content]) -> int:
+    return sum(1 for _ in takewhile(held.__contains__, contents))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from kvctl.events import (
 )
 from kvctl.index.content import Content, is_anchored
 from kvctl.index.errors import IndexStoreError
-from kvctl.index.holdings import Group, Holdings
-from kvctl.index.match import match_holdings, prompt_contents
+from kvctl.index.match import deciding_groups, match_holdings, prompt_contents
 from kvctl.index.model import (
     Entry,
     IndexSummary,
@@ -63,6 +63,27 @@ UPDATE entries SET content = ?1
 WHERE stream = ?2 AND block_hash = ?3 AND group_number = ?4 AND content <> ?1
 """
 _KEY = "stream = ? AND group_number = ? AND medium = ? AND block_hash = ?"
+
+
+@dataclass
+class _Group:
+    """What a match needs of one KV-cache group: ``media`` has the prompt's blocks only."""
+
+    kind: str | None
+    block_size: int
+    entries: int
+    media: dict[str, set[Content]] = field(default_factory=dict)
+
+    def contents(self) -> dict[str, set[Content]]:
+        return self.media
+
+
+@dataclass
+class _Stream:
+    """One (pod, DP rank), to match."""
+
+    model: str
+    groups: dict[int, _Group] = field(default_factory=dict)
 
 
 class SqliteIndex:
@@ -267,17 +288,14 @@ class SqliteIndex:
                 "(SELECT COUNT(*) FROM entries e WHERE e.stream = g.stream "
                 "AND e.group_number = g.number) FROM groups g"
             ).fetchall()
-            holdings: dict[int, Holdings] = {}
-            known: dict[tuple[str, int], Holdings] = {}
+            held: dict[int, _Stream] = {}
+            known: dict[tuple[str, int], _Stream] = {}
             for at, pod, rank, model in streams:
-                holdings[at] = known[pod, rank] = Holdings(model, self._removals)
+                held[at] = known[pod, rank] = _Stream(model)
             for at, number, kind, size, count in groups:
-                group = holdings[at].groups[number] = Group()
-                group.kind, group.block_size = kind, size
-                # Only how many there are matters: the fullest decides where kinds are not told.
-                group.names = dict.fromkeys(range(count), b"")
-            for content, at, number, medium in self._holders(prompt, holdings):
-                holdings[at].groups[number].tiers.setdefault(medium, {})[content] = 0.0
+                held[at].groups[number] = _Group(kind, size, count)
+            for content, at, number, medium in self._holders(prompt, held):
+                held[at].groups[number].media.setdefault(medium, set()).add(content)
             return match_holdings(known, prompt)
 
     def close(self) -> None:
@@ -407,12 +425,12 @@ class SqliteIndex:
         return counts
 
     def _holders(
-        self, prompt: Prompt, holdings: Mapping[int, Holdings]
+        self, prompt: Prompt, streams: Mapping[int, _Stream]
     ) -> Iterator[tuple[Content, int, int, str]]:
         """Who holds any block of the prompt: (content, stream, group, medium)."""
         cuts = set()
-        for each in holdings.values():
-            size = max((group.block_size for group in each.deciding_groups()), default=0)
+        for each in streams.values():
+            size = max((group.block_size for group in deciding_groups(each.groups)), default=0)
             cuts.add((each.model if prompt.model is None else prompt.model, size))
         contents = {content for cut in cuts for content in prompt_contents(prompt, *cut)}
         wanted = sorted(contents)

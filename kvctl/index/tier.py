@@ -1,0 +1,155 @@
+"""The blocks that one engine holds in one medium, for one KV-cache group."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from kvctl.events import BlockHash
+from kvctl.index.burial import Burial
+from kvctl.index.content import Content, is_anchored
+from kvctl.index.packed import (
+    Packed,
+    all_anchored,
+    content_of,
+    contents_of,
+    count_of,
+    lora_under,
+    pack,
+    stored_at,
+)
+
+
+class Copies(NamedTuple):
+    """Times and count of an entry that was stored more than once."""
+
+    first: float
+    last: float
+    copies: int
+
+
+class Tier:
+    """Entries by block hash. Most are stored once: only the others are in ``again``."""
+
+    __slots__ = ("_counts", "again", "held", "unanchored")
+
+    def __init__(self) -> None:
+        self.held: dict[BlockHash, Packed] = {}
+        self.again: dict[BlockHash, Copies] = {}
+        self.unanchored = 0
+        # How many names each identity has here. Nothing but a match needs it, and it takes as
+        # much memory as all the rest: it is made when the first one comes.
+        self._counts: dict[Content, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def add(self, names: list[BlockHash], packed: Packed, stored: float) -> int:
+        """Add a copy of each block; returns how many blocks are new."""
+        held = self.held
+        if not held.keys().isdisjoint(names):
+            return sum(self._add_one(name, packed, stored) for name in names)
+        held.update(dict.fromkeys(names, packed))
+        if not all_anchored(packed):
+            self.unanchored += len(names)
+        if self._counts is not None:
+            self._count(contents_of(packed))
+        return len(names)
+
+    def _add_one(self, name: BlockHash, packed: Packed, stored: float) -> bool:
+        if name not in self.held:
+            self._put(name, packed)
+            return True
+        copies = self.copies_of(name)
+        self.again[name] = Copies(copies.first, stored, copies.copies + 1)
+        # An unanchored block may turn out to be an anchored one.
+        if content_of(self.held[name], name) != content_of(packed, name):
+            self._take(name)
+            self._put(name, packed)
+        return False
+
+    def correct(self, name: BlockHash, packed: Packed) -> None:
+        """Where the block is held as another than in ``packed``: from now on it is that one."""
+        old = self.held.get(name)
+        if old is None:
+            return
+        content = content_of(packed, name)
+        if content_of(old, name) != content:
+            self._take(name)
+            [(_names, own)] = pack([name], [content], stored_at(old), lora_under(packed))
+            self._put(name, own)
+
+    def copies_of(self, name: BlockHash) -> Copies:
+        """Times and count of an entry."""
+        copies = self.again.get(name)
+        if copies is None:
+            stored = stored_at(self.held[name])
+            return Copies(stored, stored, 1)
+        return copies
+
+    def remove_copy(self, name: BlockHash) -> bool | None:
+        """Remove one copy: whether that was the last, None where there is none."""
+        copies = self.again.get(name) if self.again else None
+        if copies is not None and copies.copies > 1:
+            self.again[name] = copies._replace(copies=copies.copies - 1)
+            return False
+        return True if self.remove(name) is not None else None
+
+    def remove(self, name: BlockHash) -> Packed | None:
+        """Remove an entry, whatever its copies; returns what it was among."""
+        if name not in self.held:
+            return None
+        if self.again:
+            self.again.pop(name, None)
+        return self._take(name)
+
+    def contents(self) -> Container[Content]:
+        """The identities held."""
+        if self._counts is None:
+            self._counts = {}
+            for _packed, contents in self.runs():
+                self._count(contents)
+        return self._counts
+
+    def runs(self) -> Iterator[tuple[Packed, list[Content]]]:
+        """Every entry's identity, those that were stored together with what they are packed in."""
+        for packed, items in groupby(self.held.items(), key=itemgetter(1)):
+            names = [name for name, _packed in items]
+            if len(names) == count_of(packed):
+                yield packed, contents_of(packed)
+            else:
+                yield packed, [content_of(packed, name) for name in names]
+
+    def bury(self, burial: Burial) -> None:
+        """Let go of every entry; the tier must not be used any more."""
+        burial.add(self.held)
+        burial.add(self.again)
+        if self._counts is not None:
+            burial.add(self._counts)
+
+    def _put(self, name: BlockHash, packed: Packed) -> None:
+        self.held[name] = packed
+        content = content_of(packed, name)
+        self.unanchored += not is_anchored(content)
+        if self._counts is not None:
+            self._count([content])
+
+    def _take(self, name: BlockHash) -> Packed:
+        packed = self.held.pop(name)
+        self.unanchored -= not all_anchored(packed)
+        if self._counts is not None:
+            content = content_of(packed, name)
+            left = self._counts[content] - 1
+            if left:
+                self._counts[content] = left
+            else:
+                del self._counts[content]
+        return packed
+
+    def _count(self, contents: list[Content]) -> None:
+        counts = self._counts
+        assert counts is not None
+        for content in contents:
+            counts[content] = counts.get(content, 0) + 1
