@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import msgspec
@@ -70,19 +71,36 @@ def _pack_odd_block(tokens: Sequence[int]) -> bytes:
         return text + b" " * ((2 - len(text)) % 4)
 
 
-def chain(parent: Content, blocks: Sequence[bytes]) -> list[Content]:
-    """Identities of consecutive blocks without extra keys, the first behind ``parent``."""
-    if is_anchored(parent):
-        return [parent := xxh3_128_digest(parent + block) for block in blocks]
-    return [parent := xxh3_128_digest(parent + block) + _UNANCHORED_MARK for block in blocks]
+def chain(parent: Content, token_ids: Sequence[int], block_size: int) -> list[Content]:
+    """Identities of the whole blocks of a run of tokens, the first block behind ``parent``.
+
+    Blocks with extra keys are `chain_with_extras`'s.
+    """
+    # Each step counts here: most of what an index takes in comes by.
+    try:
+        packed = array("I", token_ids).tobytes()
+    except OverflowError:
+        return chain_with_extras(parent, pack_blocks(token_ids, block_size), ())
+    width = block_size * 4
+    starts = range(0, len(packed) - width + 1, width)
+    if len(parent) == ANCHORED_LENGTH:
+        return [parent := xxh3_128_digest(parent + packed[at : at + width]) for at in starts]
+    return [
+        parent := xxh3_128_digest(parent + packed[at : at + width]) + _UNANCHORED_MARK
+        for at in starts
+    ]
 
 
 def chain_with_extras(
     parent: Content, blocks: Sequence[bytes], extras: Sequence[bytes]
 ) -> list[Content]:
-    """As `chain`, with each block's extra keys (`pack_extra_keys`; empty for none)."""
+    """Identities of consecutive blocks (`pack_blocks`), the first behind ``parent``.
+
+    ``extras`` are the extra keys of each (`pack_extra_keys`; empty for none), for as many as have
+    any.
+    """
     contents = []
-    for block, extra in zip(blocks, extras, strict=True):
+    for block, extra in zip_longest(blocks, extras, fillvalue=b""):
         if extra:
             # The length at the end keeps (tokens, extra) apart from any other split of the bytes.
             digest = xxh3_128_digest(

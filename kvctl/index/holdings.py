@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from functools import partial
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
 from kvctl.index.content import Content, is_anchored
@@ -72,15 +73,15 @@ class Holdings:
 
     def store(self, event: BlockStored, stored: float) -> int:
         """Add what the event stores at engine time ``stored``; returns how many entries are new."""
-        group = self.groups.get(event.group_idx or 0)
+        number, medium, lora = event.group_idx or 0, medium_of(event.medium), lora_of(event)
+        group = self.groups.get(number)
         if group is None:
-            group = self.groups[event.group_idx or 0] = Group()
+            group = self.groups[number] = Group()
         group.kind = event.kv_cache_spec_kind
         if event.block_size > group.block_size:
             group.block_size = event.block_size
         if self.newest is None or stored > self.newest:
             self.newest = stored
-        medium, lora = medium_of(event.medium), lora_of(event)
         tier = group.tiers.get(medium)
         if tier is None:
             tier = group.tiers[medium] = Tier()
@@ -170,10 +171,14 @@ class Holdings:
 
     def _contents(self, event: BlockStored, group: Group, lora: str | None) -> list[Content]:
         """Identity of each named block of the event."""
-        # A sliding-window group does not name every block: its parent may be another group's.
-        parent, contents = span_of(
-            event, self.model, lora, lambda name: group.find(name) or self.find(name)
-        )
+        find = self.find
+        if len(self.groups) > 1:
+            # A sliding-window group does not name every block: its parent may be another group's.
+            find = partial(self._find_first_in, group)
+        parent, contents = span_of(event, self.model, lora, find)
         if self._lineage is not None and parent is not None:
             self._lineage.update(zip(contents, [parent, *contents[:-1]], strict=True))
         return named_of(event, contents)
+
+    def _find_first_in(self, group: Group, block_hash: BlockHash) -> Content | None:
+        return group.find(block_hash) or self.find(block_hash)

@@ -90,12 +90,11 @@ def prompt_contents(prompt: Prompt, model: str, block_size: int) -> list[Content
     """Identities of the whole blocks of a prompt; the tokens left over make no block."""
     if block_size <= 0:
         return []
-    blocks = pack_blocks(prompt.token_ids, block_size)
     start = root(model, prompt.lora)
     extra = pack_extra_keys(prompt.first_extra_keys, prompt.lora)
-    if not extra or not blocks:
-        return chain(start, blocks)
-    return chain_with_extras(start, blocks, [extra] + [b""] * (len(blocks) - 1))
+    if not extra:
+        return chain(start, prompt.token_ids, block_size)
+    return chain_with_extras(start, pack_blocks(prompt.token_ids, block_size), [extra])
 
 
 def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:

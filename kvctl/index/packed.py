@@ -21,7 +21,7 @@ from kvctl.index.content import ANCHORED_LENGTH, Content
 Packed: TypeAlias = bytes
 
 _HEADER = Struct("<dBB")
-_CHECKS = _HEADER.size
+_FIRST_CHECK = _HEADER.size
 _COUNT, _WIDTH = 8, 9
 _LORA = 0x80
 _MOST = 255
@@ -31,12 +31,17 @@ def pack(
     names: list[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
 ) -> list[tuple[list[BlockHash], Packed]]:
     """Blocks stored at engine time ``stored``: mostly all in one, in order in any case."""
-    checks = bytes([_check(name) for name in names])
+    # The usual event takes the short way: in an index's work this is every other step.
+    try:
+        checks = bytes([name & 0xFF for name in names])  # type: ignore[operator]
+    except TypeError:
+        checks = bytes(map(_check, names))
     count = len(checks)
-    if len(set(checks)) == count <= _MOST:
-        joined = b"".join(contents)
-        if len(joined) == count * ANCHORED_LENGTH:
-            return [(names, _pack(checks, joined, stored, lora))]
+    if lora is None and len(set(checks)) == count <= _MOST:
+        header = _HEADER.pack(stored, count, ANCHORED_LENGTH)
+        packed = b"".join([header, checks, *contents])
+        if len(packed) == _FIRST_CHECK + count * (1 + ANCHORED_LENGTH):
+            return [(names, packed)]
     return [
         (names[at:end], _pack(checks[at:end], b"".join(contents[at:end]), stored, lora))
         for at, end in _runs(checks, contents)
@@ -51,8 +56,8 @@ def stored_at(packed: Packed) -> float:
 def content_of(packed: Packed, name: BlockHash) -> Content:
     """The identity of a block that is among these."""
     count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
-    place = packed.index(_check(name), _CHECKS) - _CHECKS
-    at = _CHECKS + count + place * width
+    place = packed.index(_check(name), _FIRST_CHECK) - _FIRST_CHECK
+    at = _FIRST_CHECK + count + place * width
     return packed[at : at + width]
 
 
@@ -66,7 +71,7 @@ def lora_under(packed: Packed) -> str | None:
     count, width = packed[_COUNT], packed[_WIDTH]
     if width < _LORA:
         return None
-    return packed[_CHECKS + count * (1 + width - _LORA) :].decode()
+    return packed[_FIRST_CHECK + count * (1 + width - _LORA) :].decode()
 
 
 def count_of(packed: Packed) -> int:
@@ -77,7 +82,7 @@ def count_of(packed: Packed) -> int:
 def contents_of(packed: Packed) -> list[Content]:
     """The identities of all the blocks."""
     count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
-    first = _CHECKS + count
+    first = _FIRST_CHECK + count
     return [packed[at : at + width] for at in range(first, first + count * width, width)]
 
 
