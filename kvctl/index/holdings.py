@@ -31,6 +31,13 @@ class Group:
         """How many entries there are, over all media."""
         return sum(map(len, self.tiers.values()))
 
+    @property
+    def named(self) -> int:
+        """How many blocks are known by name; looks at all of them where there are several media."""
+        if len(self.tiers) == 1 and not self.dropped:
+            return self.entries
+        return len(set(self.dropped).union(*(tier.held for tier in self.tiers.values())))
+
     def contents(self) -> Mapping[str, Container[Content]]:
         """The identities held, by medium."""
         return {medium: tier.contents() for medium, tier in self.tiers.items()}
@@ -94,6 +101,9 @@ class Holdings:
                 for other in group.tiers.values():
                     for name in names:
                         other.correct(name, packed)
+            if group.dropped:
+                for name in names:
+                    group.dropped.pop(name, None)
         return added
 
     def remove(self, event: BlockRemoved) -> tuple[int, int]:

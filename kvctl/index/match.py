@@ -33,8 +33,8 @@ class MatchedGroup(Protocol):
         ...
 
     @property
-    def entries(self) -> int:
-        """How many entries the group has."""
+    def named(self) -> int:
+        """How many blocks the group names."""
         ...
 
     def contents(self) -> Mapping[str, Container[Content]]:
@@ -106,9 +106,9 @@ def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:
     full = [group for group in groups.values() if group.kind == FULL_ATTENTION]
     if full or not groups:
         return full
-    return [
-        min(groups.items(), key=lambda item: (-item[1].entries, -item[1].block_size, item[0]))[1]
-    ]
+    if len(groups) == 1:
+        return list(groups.values())
+    return [min(groups.items(), key=lambda item: (-item[1].named, -item[1].block_size, item[0]))[1]]
 
 
 def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[int, int]:

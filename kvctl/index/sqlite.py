@@ -71,7 +71,7 @@ class _Group:
 
     kind: str | None
     block_size: int
-    entries: int
+    named: int
     media: dict[str, set[Content]] = field(default_factory=dict)
 
     def contents(self) -> dict[str, set[Content]]:

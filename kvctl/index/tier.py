@@ -60,26 +60,22 @@ class Tier:
 
     def _add_one(self, name: BlockHash, packed: Packed, stored: float) -> bool:
         if name not in self.held:
-            self._put(name, packed)
+            self.held[name] = packed
+            self._note(content_of(packed, name), 1)
             return True
         copies = self.copies_of(name)
         self.again[name] = Copies(copies.first, stored, copies.copies + 1)
         # An unanchored block may turn out to be an anchored one.
-        if content_of(self.held[name], name) != content_of(packed, name):
-            self._take(name)
-            self._put(name, packed)
+        self._replace(name, packed)
         return False
 
     def correct(self, name: BlockHash, packed: Packed) -> None:
         """Where the block is held as another than in ``packed``: from now on it is that one."""
         old = self.held.get(name)
-        if old is None:
-            return
         content = content_of(packed, name)
-        if content_of(old, name) != content:
-            self._take(name)
+        if old is not None and content_of(old, name) != content:
             [(_names, own)] = pack([name], [content], stored_at(old), lora_under(packed))
-            self._put(name, own)
+            self._replace(name, own)
 
     def copies_of(self, name: BlockHash) -> Copies:
         """Times and count of an entry."""
@@ -99,11 +95,14 @@ class Tier:
 
     def remove(self, name: BlockHash) -> Packed | None:
         """Remove an entry, whatever its copies; returns what it was among."""
-        if name not in self.held:
-            return None
-        if self.again:
+        packed = self.held.pop(name, None)
+        if packed is not None:
             self.again.pop(name, None)
-        return self._take(name)
+            if self._counts is None:
+                self.unanchored -= not all_anchored(packed)
+            else:
+                self._note(content_of(packed, name), -1)
+        return packed
 
     def contents(self) -> Container[Content]:
         """The identities held."""
@@ -129,24 +128,23 @@ class Tier:
         if self._counts is not None:
             burial.add(self._counts)
 
-    def _put(self, name: BlockHash, packed: Packed) -> None:
-        self.held[name] = packed
-        content = content_of(packed, name)
-        self.unanchored += not is_anchored(content)
-        if self._counts is not None:
-            self._count([content])
+    def _replace(self, name: BlockHash, packed: Packed) -> None:
+        """Another identity for an entry, which stays in its place."""
+        old, new = content_of(self.held[name], name), content_of(packed, name)
+        if old != new:
+            self.held[name] = packed
+            self._note(old, -1)
+            self._note(new, 1)
 
-    def _take(self, name: BlockHash) -> Packed:
-        packed = self.held.pop(name)
-        self.unanchored -= not all_anchored(packed)
+    def _note(self, content: Content, change: int) -> None:
+        if not is_anchored(content):
+            self.unanchored += change
         if self._counts is not None:
-            content = content_of(packed, name)
-            left = self._counts[content] - 1
-            if left:
-                self._counts[content] = left
+            count = self._counts.get(content, 0) + change
+            if count:
+                self._counts[content] = count
             else:
                 del self._counts[content]
-        return packed
 
     def _count(self, contents: list[Content]) -> None:
         counts = self._counts
