@@ -114,12 +114,15 @@ class Tier:
 
     def runs(self) -> Iterator[tuple[Packed, list[Content]]]:
         """Every entry's identity, those that were stored together with what they are packed in."""
-        for packed, items in groupby(self.held.items(), key=itemgetter(1)):
-            names = [name for name, _packed in items]
-            if len(names) == count_of(packed):
+        # By identity: two that are equal may hold different blocks of theirs.
+        each = zip(map(id, self.held.values()), self.held.items(), strict=True)
+        for _id, together in groupby(each, key=itemgetter(0)):
+            items = [item for _id, item in together]
+            packed = items[0][1]
+            if len(items) == count_of(packed):
                 yield packed, contents_of(packed)
             else:
-                yield packed, [content_of(packed, name) for name in names]
+                yield packed, [content_of(packed, name) for name, _packed in items]
 
     def bury(self, burial: Burial) -> None:
         """Let go of every entry; the tier must not be used any more."""

@@ -87,3 +87,12 @@ def test_runs_tell_the_blocks_that_are_left() -> None:
         [content(1), content(3)],
         [content(4)],
     ]
+
+
+def test_equal_bytes_of_two_stores_are_not_taken_for_one() -> None:
+    tier = Tier()
+    for high in (0x100, 0x200):  # two names for each identity, at one time
+        add(tier, {high | 1: content(1), high | 2: content(2)})
+    for name in (0x102, 0x202):
+        tier.remove(name)
+    assert [contents for _packed, contents in tier.runs()] == [[content(1)], [content(1)]]
