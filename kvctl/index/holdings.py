@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
@@ -10,6 +10,7 @@ from kvctl.index.content import Content, is_anchored
 from kvctl.index.model import Entry
 from kvctl.index.packed import Packed, content_of, lora_under, pack
 from kvctl.index.policy import Removals
+from kvctl.index.runs import Runs
 from kvctl.index.spans import lora_of, medium_of, named_of, span_of
 from kvctl.index.tier import Tier
 
@@ -38,9 +39,9 @@ class Group:
             return self.entries
         return len(set(self.dropped).union(*(tier.held for tier in self.tiers.values())))
 
-    def contents(self) -> Mapping[str, Container[Content]]:
-        """The identities held, by medium."""
-        return {medium: tier.contents() for medium, tier in self.tiers.items()}
+    def media(self) -> Mapping[str, Runs]:
+        """What is held, by medium."""
+        return {medium: tier.runs() for medium, tier in self.tiers.items()}
 
     def find(self, block_hash: BlockHash) -> Content | None:
         """Identity of the block of that name, if it is known."""
@@ -94,8 +95,12 @@ class Holdings:
             tier = group.tiers[medium] = Tier()
 
         contents = self._contents(event, group, lora)
+        packs = pack(event.block_hashes, contents, stored, lora)
+        if not event.token_ids:  # then the blocks named need not follow each other
+            each = zip(event.block_hashes, contents, strict=True)
+            packs = [pack([name], [content], stored, lora)[0] for name, content in each]
         added = 0
-        for names, packed in pack(event.block_hashes, contents, stored, lora):
+        for names, packed in packs:
             added += tier.add(names, packed, stored)
             if len(group.tiers) > 1:
                 for other in group.tiers.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol
 
@@ -17,6 +17,18 @@ from kvctl.index.content import (
 from kvctl.index.model import GPU, PodMatch, Prompt
 
 FULL_ATTENTION = "full_attention"
+
+
+class MatchedMedium(Protocol):
+    """The blocks in one medium."""
+
+    def leading(self, contents: Sequence[Content]) -> int:
+        """How many are held, from the first on, without a gap."""
+        ...
+
+    def covered(self, contents: Sequence[Content]) -> list[bool]:
+        """Of each, whether it is held."""
+        ...
 
 
 class MatchedGroup(Protocol):
@@ -37,8 +49,8 @@ class MatchedGroup(Protocol):
         """How many blocks the group names."""
         ...
 
-    def contents(self) -> Mapping[str, Container[Content]]:
-        """The identities held, by medium."""
+    def media(self) -> Mapping[str, MatchedMedium]:
+        """What is held, by medium."""
         ...
 
 
@@ -117,15 +129,11 @@ def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[
         return 0, 0
     in_gpu = anywhere = len(contents)
     for group in groups:
-        media = group.contents()
-        run = _run(media.get(GPU, ()), contents)
+        media = group.media()
+        run = media[GPU].leading(contents) if GPU in media else 0
         in_gpu = min(in_gpu, run)
-        if len(media) > 1 or GPU not in media:
-            while run < len(contents) and any(contents[run] in each for each in media.values()):
-                run += 1
+        if media.keys() - {GPU}:
+            covered = zip(*(each.covered(contents) for each in media.values()), strict=True)
+            run = sum(1 for _ in takewhile(any, covered))
         anywhere = min(anywhere, run)
     return in_gpu, anywhere
-
-
-def _run(held: Container[Content], contents: Sequence[Content]) -> int:
-    return sum(1 for _ in takewhile(held.__contains__, contents))

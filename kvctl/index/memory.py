@@ -151,7 +151,7 @@ class MemoryIndex:
                 for medium, tier in group.tiers.items():
                     if tier:
                         media[medium] = media.get(medium, 0) + len(tier)
-                    for packed, contents in tier.runs():
+                    for packed, contents in tier.together():
                         blocks.update(contents)
                         lora = lora_under(packed)
                         if lora is not None:

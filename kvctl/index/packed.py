@@ -30,7 +30,7 @@ _MOST = 255
 def pack(
     names: list[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
 ) -> list[tuple[list[BlockHash], Packed]]:
-    """Blocks stored at engine time ``stored``: mostly all in one, in order in any case."""
+    """Blocks that follow each other, stored at engine time ``stored``: mostly all in one."""
     # The usual event takes the short way: in an index's work this is every other step.
     try:
         checks = bytes([name & 0xFF for name in names])  # type: ignore[operator]
@@ -84,6 +84,25 @@ def contents_of(packed: Packed) -> list[Content]:
     count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
     first = _FIRST_CHECK + count
     return [packed[at : at + width] for at in range(first, first + count * width, width)]
+
+
+def first_of(packed: Packed) -> Content:
+    """The identity of the first block."""
+    first = _FIRST_CHECK + packed[_COUNT]
+    return packed[first : first + (packed[_WIDTH] & ~_LORA)]
+
+
+def shared_with(packed: Packed, contents: Sequence[Content], at: int) -> int:
+    """How many blocks, from the first on, are those of ``contents`` from ``at`` on."""
+    count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
+    first = _FIRST_CHECK + count
+    wanted = contents[at : at + count]
+    if packed.startswith(b"".join(wanted), first):
+        return len(wanted)
+    shared = 0
+    while packed.startswith(wanted[shared], first + shared * width):
+        shared += 1
+    return shared
 
 
 def _check(name: BlockHash) -> int:

@@ -7,9 +7,10 @@ transactions. A transaction begins with the first record after a commit; a secon
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +66,27 @@ WHERE stream = ?2 AND block_hash = ?3 AND group_number = ?4 AND content <> ?1
 _KEY = "stream = ? AND group_number = ? AND medium = ? AND block_hash = ?"
 
 
+class _Medium(set[Content]):
+    """Of a prompt's blocks, those in one medium."""
+
+    def leading(self, contents: Sequence[Content]) -> int:
+        return sum(1 for _ in takewhile(self.__contains__, contents))
+
+    def covered(self, contents: Sequence[Content]) -> list[bool]:
+        return [content in self for content in contents]
+
+
 @dataclass
 class _Group:
-    """What a match needs of one KV-cache group: ``media`` has the prompt's blocks only."""
+    """What a match needs of one KV-cache group."""
 
     kind: str | None
     block_size: int
     named: int
-    media: dict[str, set[Content]] = field(default_factory=dict)
+    held: dict[str, _Medium] = field(default_factory=dict)
 
-    def contents(self) -> dict[str, set[Content]]:
-        return self.media
+    def media(self) -> dict[str, _Medium]:
+        return self.held
 
 
 @dataclass
@@ -295,7 +306,7 @@ class SqliteIndex:
             for at, number, kind, size, count in groups:
                 held[at].groups[number] = _Group(kind, size, count)
             for content, at, number, medium in self._holders(prompt, held):
-                held[at].groups[number].media.setdefault(medium, set()).add(content)
+                held[at].groups[number].held.setdefault(medium, _Medium()).add(content)
             return match_holdings(known, prompt)
 
     def close(self) -> None:

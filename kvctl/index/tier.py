@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
 from kvctl.events import BlockHash
 from kvctl.index.burial import Burial
-from kvctl.index.content import Content, is_anchored
+from kvctl.index.content import Content
 from kvctl.index.packed import (
     Packed,
     all_anchored,
@@ -20,6 +20,7 @@ from kvctl.index.packed import (
     pack,
     stored_at,
 )
+from kvctl.index.runs import Runs
 
 
 class Copies(NamedTuple):
@@ -33,15 +34,14 @@ class Copies(NamedTuple):
 class Tier:
     """Entries by block hash. Most are stored once: only the others are in ``again``."""
 
-    __slots__ = ("_counts", "again", "held", "unanchored")
+    __slots__ = ("_runs", "again", "held", "unanchored")
 
     def __init__(self) -> None:
         self.held: dict[BlockHash, Packed] = {}
         self.again: dict[BlockHash, Copies] = {}
         self.unanchored = 0
-        # How many names each identity has here. Nothing but a match needs it, and it takes as
-        # much memory as all the rest: it is made when the first one comes.
-        self._counts: dict[Content, int] | None = None
+        # Nothing but a match needs it, so it is made when the first one comes.
+        self._runs: Runs | None = None
 
     def __len__(self) -> int:
         return len(self.held)
@@ -54,14 +54,13 @@ class Tier:
         held.update(dict.fromkeys(names, packed))
         if not all_anchored(packed):
             self.unanchored += len(names)
-        if self._counts is not None:
-            self._count(contents_of(packed))
+        if self._runs is not None and names:
+            self._runs.add(packed)
         return len(names)
 
     def _add_one(self, name: BlockHash, packed: Packed, stored: float) -> bool:
         if name not in self.held:
-            self.held[name] = packed
-            self._note(content_of(packed, name), 1)
+            self._put(name, packed)
             return True
         copies = self.copies_of(name)
         self.again[name] = Copies(copies.first, stored, copies.copies + 1)
@@ -98,21 +97,22 @@ class Tier:
         packed = self.held.pop(name, None)
         if packed is not None:
             self.again.pop(name, None)
-            if self._counts is None:
-                self.unanchored -= not all_anchored(packed)
-            else:
-                self._note(content_of(packed, name), -1)
+            self._gone(name, packed)
         return packed
 
-    def contents(self) -> Container[Content]:
-        """The identities held."""
-        if self._counts is None:
-            self._counts = {}
-            for _packed, contents in self.runs():
-                self._count(contents)
-        return self._counts
+    def runs(self) -> Runs:
+        """What tells which of a prompt's blocks are held."""
+        if self._runs is None:
+            self._runs = Runs()
+            for packed, contents in self.together():
+                if len(contents) == count_of(packed):
+                    self._runs.add(packed)
+                else:
+                    for content in contents:
+                        self._runs.add_one(content)
+        return self._runs
 
-    def runs(self) -> Iterator[tuple[Packed, list[Content]]]:
+    def together(self) -> Iterator[tuple[Packed, list[Content]]]:
         """Every entry's identity, those that were stored together with what they are packed in."""
         # By identity: two that are equal may hold different blocks of theirs.
         each = zip(map(id, self.held.values()), self.held.items(), strict=True)
@@ -128,29 +128,22 @@ class Tier:
         """Let go of every entry; the tier must not be used any more."""
         burial.add(self.held)
         burial.add(self.again)
-        if self._counts is not None:
-            burial.add(self._counts)
+        if self._runs is not None:
+            burial.add(self._runs.clear())
 
     def _replace(self, name: BlockHash, packed: Packed) -> None:
         """Another identity for an entry, which stays in its place."""
-        old, new = content_of(self.held[name], name), content_of(packed, name)
-        if old != new:
-            self.held[name] = packed
-            self._note(old, -1)
-            self._note(new, 1)
+        if content_of(self.held[name], name) != content_of(packed, name):
+            self._gone(name, self.held[name])
+            self._put(name, packed)
 
-    def _note(self, content: Content, change: int) -> None:
-        if not is_anchored(content):
-            self.unanchored += change
-        if self._counts is not None:
-            count = self._counts.get(content, 0) + change
-            if count:
-                self._counts[content] = count
-            else:
-                del self._counts[content]
+    def _put(self, name: BlockHash, packed: Packed) -> None:
+        self.held[name] = packed
+        self.unanchored += not all_anchored(packed)
+        if self._runs is not None:
+            self._runs.add_one(content_of(packed, name))
 
-    def _count(self, contents: list[Content]) -> None:
-        counts = self._counts
-        assert counts is not None
-        for content in contents:
-            counts[content] = counts.get(content, 0) + 1
+    def _gone(self, name: BlockHash, packed: Packed) -> None:
+        self.unanchored -= not all_anchored(packed)
+        if self._runs is not None:
+            self._runs.remove(packed, content_of(packed, name))

@@ -56,34 +56,12 @@ def test_a_correction_from_another_medium_adds_no_copy() -> None:
     assert tier.copies_of(1) == Copies(10.0, 10.0, 1)
 
 
-def test_identities_asked_for_once_follow_what_comes_and_goes() -> None:
-    tier = Tier()
-    add(tier, {1: content(1), 2: content(2)})
-    identities = tier.contents()
-    assert content(1) in identities
-    add(tier, {3: content(3)})
-    tier.remove(1)
-    assert content(1) not in identities
-    assert content(3) in identities
-
-
-def test_an_identity_under_two_names_goes_with_the_second() -> None:
-    tier = Tier()
-    add(tier, {1: content(5)})
-    add(tier, {b"x" * 32: content(5)})
-    identities = tier.contents()
-    tier.remove(1)
-    assert content(5) in identities
-    tier.remove(b"x" * 32)
-    assert content(5) not in identities
-
-
-def test_runs_tell_the_blocks_that_are_left() -> None:
+def test_blocks_stored_together_are_told_together_without_those_gone() -> None:
     tier = Tier()
     add(tier, {1: content(1), 2: content(2), 3: content(3)})
     add(tier, {4: content(4)})
     tier.remove(2)
-    assert [contents for _packed, contents in tier.runs()] == [
+    assert [contents for _packed, contents in tier.together()] == [
         [content(1), content(3)],
         [content(4)],
     ]
@@ -95,4 +73,4 @@ def test_equal_bytes_of_two_stores_are_not_taken_for_one() -> None:
         add(tier, {high | 1: content(1), high | 2: content(2)})
     for name in (0x102, 0x202):
         tier.remove(name)
-    assert [contents for _packed, contents in tier.runs()] == [[content(1)], [content(1)]]
+    assert [contents for _packed, contents in tier.together()] == [[content(1)], [content(1)]]
