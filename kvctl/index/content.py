@@ -9,7 +9,10 @@ deliberate ones would confuse kvctl's picture and nothing else.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from struct import Struct
 from typing import Any, TypeAlias
 
 import msgspec
@@ -70,19 +73,47 @@ def _pack_odd_block(tokens: Sequence[int]) -> bytes:
         return text + b" " * ((2 - len(text)) % 4)
 
 
-def chain(parent: Content, blocks: Sequence[bytes]) -> list[Content]:
-    """Identities of consecutive blocks without extra keys, the first behind ``parent``."""
+def chain(parent: Content, token_ids: Sequence[int], block_size: int) -> list[Content]:
+    """Identities of the whole blocks of a run of tokens, the first block behind ``parent``.
+
+    Blocks with extra keys are `chain_with_extras`'s.
+    """
+    try:
+        packed = array("I", token_ids).tobytes()
+    except OverflowError:
+        return chain_with_extras(parent, pack_blocks(token_ids, block_size), ())
+    width = block_size * 4
+    left_over = len(packed) % width
+    blocks = _cutter(width)(packed[:-left_over] if left_over else packed)
+    # Most of what an index takes in comes by here: plain loops, nothing twice.
+    contents = []
     if is_anchored(parent):
-        return [parent := xxh3_128_digest(parent + block) for block in blocks]
-    return [parent := xxh3_128_digest(parent + block) + _UNANCHORED_MARK for block in blocks]
+        for (block,) in blocks:
+            parent = xxh3_128_digest(parent + block)
+            contents.append(parent)
+    else:
+        for (block,) in blocks:
+            parent = xxh3_128_digest(parent + block) + _UNANCHORED_MARK
+            contents.append(parent)
+    return contents
+
+
+@lru_cache(64)
+def _cutter(width: int) -> Callable[[bytes], Iterator[tuple[bytes]]]:
+    """What cuts bytes into pieces of ``width``, each in a tuple."""
+    return Struct(f"{width}s").iter_unpack
 
 
 def chain_with_extras(
     parent: Content, blocks: Sequence[bytes], extras: Sequence[bytes]
 ) -> list[Content]:
-    """As `chain`, with each block's extra keys (`pack_extra_keys`; empty for none)."""
+    """Identities of consecutive blocks (`pack_blocks`), the first behind ``parent``.
+
+    ``extras`` are the extra keys of each (`pack_extra_keys`; empty for none), for as many as have
+    any.
+    """
     contents = []
-    for block, extra in zip(blocks, extras, strict=True):
+    for block, extra in zip_longest(blocks, extras, fillvalue=b""):
         if extra:
             # The length at the end keeps (tokens, extra) apart from any other split of the bytes.
             digest = xxh3_128_digest(

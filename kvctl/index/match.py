@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Protocol
 
 from kvctl.index.content import (
     Content,
@@ -12,12 +14,62 @@ from kvctl.index.content import (
     pack_extra_keys,
     root,
 )
-from kvctl.index.holdings import Group, Holdings
 from kvctl.index.model import GPU, PodMatch, Prompt
+
+FULL_ATTENTION = "full_attention"
+
+
+class MatchedMedium(Protocol):
+    """The blocks in one medium."""
+
+    def leading(self, contents: Sequence[Content]) -> int:
+        """How many are held, from the first on, without a gap."""
+        ...
+
+    def covered(self, contents: Sequence[Content]) -> list[bool]:
+        """Of each, whether it is held."""
+        ...
+
+
+class MatchedGroup(Protocol):
+    """One KV-cache group of an engine; ``kind`` is vLLM's `kv_cache_spec_kind`."""
+
+    @property
+    def kind(self) -> str | None:
+        """What the engine calls the group, if it does."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens to a block, 0 if never told."""
+        ...
+
+    @property
+    def named(self) -> int:
+        """How many blocks the group names."""
+        ...
+
+    def media(self) -> Mapping[str, MatchedMedium]:
+        """What is held, by medium."""
+        ...
+
+
+class MatchedStream(Protocol):
+    """What one engine holds."""
+
+    @property
+    def model(self) -> str:
+        """The model it serves."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[int, MatchedGroup]:
+        """Its KV-cache groups."""
+        ...
 
 
 def match_holdings(
-    streams: Mapping[tuple[str, int], Holdings], wanted: Prompt | Sequence[Content]
+    streams: Mapping[tuple[str, int], MatchedStream], wanted: Prompt | Sequence[Content]
 ) -> dict[str, PodMatch]:
     """The best match of each pod over its DP ranks.
 
@@ -26,7 +78,7 @@ def match_holdings(
     chains: dict[tuple[str, int], list[Content]] = {}
     best: dict[str, PodMatch] = {}
     for (pod, rank), holdings in sorted(streams.items(), key=lambda item: item[0]):
-        groups = holdings.deciding_groups()
+        groups = deciding_groups(holdings.groups)
         size = max((group.block_size for group in groups), default=0)
         if isinstance(wanted, Prompt):
             key = (holdings.model if wanted.model is None else wanted.model, size)
@@ -36,8 +88,7 @@ def match_holdings(
             other_model = key[0] != holdings.model
         else:
             contents, other_model = wanted, False
-        held = 0 if other_model else _run(groups, contents, gpu_only=True)
-        anywhere = 0 if other_model else _run(groups, contents, gpu_only=False)
+        held, anywhere = (0, 0) if other_model else _runs(groups, contents)
         found = PodMatch(pod, rank, len(contents), held, anywhere, size)
         if pod not in best or (found.blocks, anywhere) > (
             best[pod].blocks,
@@ -51,22 +102,38 @@ def prompt_contents(prompt: Prompt, model: str, block_size: int) -> list[Content
     """Identities of the whole blocks of a prompt; the tokens left over make no block."""
     if block_size <= 0:
         return []
-    blocks = pack_blocks(prompt.token_ids, block_size)
     start = root(model, prompt.lora)
     extra = pack_extra_keys(prompt.first_extra_keys, prompt.lora)
-    if not extra or not blocks:
-        return chain(start, blocks)
-    return chain_with_extras(start, blocks, [extra] + [b""] * (len(blocks) - 1))
+    if not extra:
+        return chain(start, prompt.token_ids, block_size)
+    return chain_with_extras(start, pack_blocks(prompt.token_ids, block_size), [extra])
 
 
-def _run(groups: Sequence[Group], contents: Sequence[Content], *, gpu_only: bool) -> int:
+def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:
+    """The groups that must all hold a prefix for it to match: those of full attention.
+
+    Where the engine does not tell the kinds (vLLM before 0.22) that is the fullest group: a
+    full-attention group names every block, the others some of them.
+    """
+    full = [group for group in groups.values() if group.kind == FULL_ATTENTION]
+    if full or not groups:
+        return full
+    if len(groups) == 1:
+        return list(groups.values())
+    return [min(groups.items(), key=lambda item: (-item[1].named, -item[1].block_size, item[0]))[1]]
+
+
+def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[int, int]:
+    """How many leading blocks all groups hold: in GPU memory, and in any medium."""
     if not groups:
-        return 0
-    run = len(contents)
+        return 0, 0
+    in_gpu = anywhere = len(contents)
     for group in groups:
-        tiers = [tier for medium, tier in group.tiers.items() if medium == GPU or not gpu_only]
-        for number, content in enumerate(contents[:run]):
-            if not any(content in tier for tier in tiers):
-                run = number
-                break
-    return run
+        media = group.media()
+        run = media[GPU].leading(contents) if GPU in media else 0
+        in_gpu = min(in_gpu, run)
+        if media.keys() - {GPU}:
+            covered = zip(*(each.covered(contents) for each in media.values()), strict=True)
+            run = sum(1 for _ in takewhile(any, covered))
+        anywhere = min(anywhere, run)
+    return in_gpu, anywhere

@@ -21,6 +21,7 @@ from kvctl.index.content import Content
 from kvctl.index.holdings import Holdings
 from kvctl.index.match import match_holdings
 from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamSummary, Traits
+from kvctl.index.packed import lora_under
 from kvctl.index.policy import PURGE, Clears, Policy, Removals
 from kvctl.index.spans import model_of
 
@@ -120,10 +121,9 @@ class MemoryIndex:
             purged += holdings.entries
             self._streams[key] = Holdings(holdings.model, self._removals, self._lineage)
             for group in holdings.groups.values():
-                self._burial.add(group.names)
+                self._burial.add(group.dropped)
                 for tier in group.tiers.values():
-                    self._burial.add(tier)
-            self._burial.add(holdings.loras)
+                    tier.bury(self._burial)
         return purged
 
     def entries_in(self, pod: str, rank: int | None = None) -> int:
@@ -149,15 +149,13 @@ class MemoryIndex:
             loras: dict[str, int] = {}
             for group in holdings.groups.values():
                 for medium, tier in group.tiers.items():
-                    if not tier:
-                        continue
-                    media[medium] = media.get(medium, 0) + len(tier)
-                    blocks.update(tier)
-                    if holdings.loras:
-                        for content in tier:
-                            lora = holdings.loras.get(content)
-                            if lora is not None:
-                                loras[lora] = loras.get(lora, 0) + 1
+                    if tier:
+                        media[medium] = media.get(medium, 0) + len(tier)
+                    for packed, contents in tier.together():
+                        blocks.update(contents)
+                        lora = lora_under(packed)
+                        if lora is not None:
+                            loras[lora] = loras.get(lora, 0) + len(contents)
             entries = holdings.entries
             streams.append(
                 StreamSummary(

@@ -50,32 +50,28 @@ def span_of(
         parent = root(model, lora)
     else:
         parent = find(hash_before) or unknown_parent(model, lora, hash_before)
-    blocks = pack_blocks(event.token_ids, event.block_size)
-    extras = _extras(event, len(blocks), lora)
-    if extras is None:
-        return parent, chain(parent, blocks)
-    return parent, chain_with_extras(parent, blocks, extras)
+    if event.extra_keys:
+        blocks = pack_blocks(event.token_ids, event.block_size)
+        extras = _extras(event, len(blocks), lora)
+        if any(extras):
+            return parent, chain_with_extras(parent, blocks, extras)
+    return parent, chain(parent, event.token_ids, event.block_size)
 
 
 def named_of(event: BlockStored, contents: list[Content]) -> list[Content]:
     """Of a span's blocks those that the event gives hashes to: the last ones."""
-    return contents[len(contents) - len(event.block_hashes) :]
+    unnamed = len(contents) - len(event.block_hashes)
+    return contents[unnamed:] if unnamed else contents
 
 
-def _extras(event: BlockStored, blocks: int, lora: str | None) -> list[bytes] | None:
-    """Packed extra keys for every block of the span, None where no block has any.
+def _extras(event: BlockStored, blocks: int, lora: str | None) -> list[bytes]:
+    """Packed extra keys for the blocks of the span.
 
     The wire has one per *named* block: those of the blocks before are not told.
     """
-    keys = event.extra_keys
-    if not keys or not any(keys):
-        return None
-    packed = [pack_extra_keys(key, lora) for key in keys[: len(event.block_hashes)]]
-    if not any(packed):
-        return None
+    keys = (event.extra_keys or [])[: len(event.block_hashes)]
     before = [b""] * (blocks - len(event.block_hashes))
-    after = [b""] * (len(event.block_hashes) - len(packed))
-    return before + packed + after
+    return before + [pack_extra_keys(key, lora) for key in keys]
 
 
 def model_of(topic: bytes) -> str:

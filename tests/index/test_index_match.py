@@ -67,6 +67,14 @@ def test_offloaded_blocks_lengthen_the_match_apart() -> None:
     assert match.to_dict()["blocks_any_medium"] == 3
 
 
+def test_offloaded_blocks_may_be_named_in_any_order() -> None:
+    index = MemoryIndex()
+    index.apply(batch(stored([1, 2, 3, 4], tokens(1, 2, 3, 4)), pod="pod-a"))
+    index.apply(batch(stored([4, 2], [], medium="CPU", size=0), removed(4, 2), pod="pod-a"))
+    match = index.match(prompt(1, 2, 3, 4))["pod-a"]
+    assert (match.blocks, match.blocks_any_medium) == (1, 4)
+
+
 def test_of_several_ranks_the_best_counts() -> None:
     index = MemoryIndex()
     index.apply(batch(stored([1], tokens(1)), rank=0))

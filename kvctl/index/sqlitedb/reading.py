@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from kvctl.events import BlockHash
 from kvctl.index.content import Content, is_anchored
-from kvctl.index.holdings import Group, Holdings
-from kvctl.index.match import match_holdings, prompt_contents
+from kvctl.index.match import deciding_groups, match_holdings, prompt_contents
 from kvctl.index.model import (
     Entry,
     IndexSummary,
@@ -17,9 +18,39 @@ from kvctl.index.model import (
     StreamFacts,
     StreamSummary,
 )
-from kvctl.index.policy import Removals
 
 _ASK = 500  # contents asked for in one query; SQLite takes at least 999 parameters
+
+
+class _Medium(set[Content]):
+    """Of a prompt's blocks, those in one medium."""
+
+    def leading(self, contents: Sequence[Content]) -> int:
+        return sum(1 for _ in takewhile(self.__contains__, contents))
+
+    def covered(self, contents: Sequence[Content]) -> list[bool]:
+        return [content in self for content in contents]
+
+
+@dataclass
+class _Group:
+    """What a match needs of one KV-cache group."""
+
+    kind: str | None
+    block_size: int
+    named: int
+    held: dict[str, _Medium] = field(default_factory=dict)
+
+    def media(self) -> dict[str, _Medium]:
+        return self.held
+
+
+@dataclass
+class _Stream:
+    """One (pod, DP rank), to match."""
+
+    model: str
+    groups: dict[int, _Group] = field(default_factory=dict)
 
 
 def summary(db: sqlite3.Connection) -> IndexSummary:
@@ -87,17 +118,14 @@ def match(db: sqlite3.Connection, prompt: Prompt) -> dict[str, PodMatch]:
         "(SELECT COUNT(*) FROM entries e WHERE e.stream = g.stream "
         "AND e.group_number = g.number) FROM groups g"
     ).fetchall()
-    holdings: dict[int, Holdings] = {}
-    known: dict[tuple[str, int], Holdings] = {}
+    held: dict[int, _Stream] = {}
+    known: dict[tuple[str, int], _Stream] = {}
     for at, pod, rank, model in streams:
-        holdings[at] = known[pod, rank] = Holdings(model, Removals.COUNT)
+        held[at] = known[pod, rank] = _Stream(model)
     for at, number, kind, size, count in groups:
-        group = holdings[at].groups[number] = Group()
-        group.kind, group.block_size = kind, size
-        # Only how many there are matters: the fullest decides where kinds are not told.
-        group.names = dict.fromkeys(range(count), b"")
-    for content, at, number, medium in _holders(db, prompt, holdings):
-        holdings[at].groups[number].tiers.setdefault(medium, {})[content] = 0.0
+        held[at].groups[number] = _Group(kind, size, count)
+    for content, at, number, medium in _holders(db, prompt, held):
+        held[at].groups[number].held.setdefault(medium, _Medium()).add(content)
     return match_holdings(known, prompt)
 
 
@@ -112,12 +140,12 @@ def _counts(db: sqlite3.Connection, column: str, wanted: str) -> dict[int, dict[
 
 
 def _holders(
-    db: sqlite3.Connection, prompt: Prompt, holdings: Mapping[int, Holdings]
+    db: sqlite3.Connection, prompt: Prompt, streams: Mapping[int, _Stream]
 ) -> Iterator[tuple[Content, int, int, str]]:
     """Who holds any block of the prompt: (content, stream, group, medium)."""
     cuts = set()
-    for each in holdings.values():
-        size = max((group.block_size for group in each.deciding_groups()), default=0)
+    for each in streams.values():
+        size = max((group.block_size for group in deciding_groups(each.groups)), default=0)
         cuts.add((each.model if prompt.model is None else prompt.model, size))
     contents = {content for cut in cuts for content in prompt_contents(prompt, *cut)}
     wanted = sorted(contents)

@@ -1,0 +1,149 @@
+"""The blocks that one engine holds in one medium, for one KV-cache group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from kvctl.events import BlockHash
+from kvctl.index.burial import Burial
+from kvctl.index.content import Content
+from kvctl.index.packed import (
+    Packed,
+    all_anchored,
+    content_of,
+    contents_of,
+    count_of,
+    lora_under,
+    pack,
+    stored_at,
+)
+from kvctl.index.runs import Runs
+
+
+class Copies(NamedTuple):
+    """Times and count of an entry that was stored more than once."""
+
+    first: float
+    last: float
+    copies: int
+
+
+class Tier:
+    """Entries by block hash. Most are stored once: only the others are in ``again``."""
+
+    __slots__ = ("_runs", "again", "held", "unanchored")
+
+    def __init__(self) -> None:
+        self.held: dict[BlockHash, Packed] = {}
+        self.again: dict[BlockHash, Copies] = {}
+        self.unanchored = 0
+        # Nothing but a match needs it, so it is made when the first one comes.
+        self._runs: Runs | None = None
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def add(self, names: list[BlockHash], packed: Packed, stored: float) -> int:
+        """Add a copy of each block; returns how many blocks are new."""
+        held = self.held
+        if not held.keys().isdisjoint(names):
+            return sum(self._add_one(name, packed, stored) for name in names)
+        held.update(dict.fromkeys(names, packed))
+        if not all_anchored(packed):
+            self.unanchored += len(names)
+        if self._runs is not None and names:
+            self._runs.add(packed)
+        return len(names)
+
+    def _add_one(self, name: BlockHash, packed: Packed, stored: float) -> bool:
+        if name not in self.held:
+            self._put(name, packed)
+            return True
+        copies = self.copies_of(name)
+        self.again[name] = Copies(copies.first, stored, copies.copies + 1)
+        # An unanchored block may turn out to be an anchored one.
+        self._replace(name, packed)
+        return False
+
+    def correct(self, name: BlockHash, packed: Packed) -> None:
+        """Where the block is held as another than in ``packed``: from now on it is that one."""
+        old = self.held.get(name)
+        content = content_of(packed, name)
+        if old is not None and content_of(old, name) != content:
+            [(_names, own)] = pack([name], [content], stored_at(old), lora_under(packed))
+            self._replace(name, own)
+
+    def copies_of(self, name: BlockHash) -> Copies:
+        """Times and count of an entry."""
+        copies = self.again.get(name)
+        if copies is None:
+            stored = stored_at(self.held[name])
+            return Copies(stored, stored, 1)
+        return copies
+
+    def remove_copy(self, name: BlockHash) -> bool | None:
+        """Remove one copy: whether that was the last, None where there is none."""
+        copies = self.again.get(name) if self.again else None
+        if copies is not None and copies.copies > 1:
+            self.again[name] = copies._replace(copies=copies.copies - 1)
+            return False
+        return True if self.remove(name) is not None else None
+
+    def remove(self, name: BlockHash) -> Packed | None:
+        """Remove an entry, whatever its copies; returns what it was among."""
+        packed = self.held.pop(name, None)
+        if packed is not None:
+            self.again.pop(name, None)
+            self._gone(name, packed)
+        return packed
+
+    def runs(self) -> Runs:
+        """What tells which of a prompt's blocks are held."""
+        if self._runs is None:
+            self._runs = Runs()
+            for packed, contents in self.together():
+                if len(contents) == count_of(packed):
+                    self._runs.add(packed)
+                else:
+                    for content in contents:
+                        self._runs.add_one(content)
+        return self._runs
+
+    def together(self) -> Iterator[tuple[Packed, list[Content]]]:
+        """Every entry's identity, those that were stored together with what they are packed in."""
+        # By identity: two that are equal may hold different blocks of theirs.
+        each = zip(map(id, self.held.values()), self.held.items(), strict=True)
+        for _id, together in groupby(each, key=itemgetter(0)):
+            items = [item for _id, item in together]
+            packed = items[0][1]
+            if len(items) == count_of(packed):
+                yield packed, contents_of(packed)
+            else:
+                yield packed, [content_of(packed, name) for name, _packed in items]
+
+    def bury(self, burial: Burial) -> None:
+        """Let go of every entry; the tier must not be used any more."""
+        burial.add(self.held)
+        burial.add(self.again)
+        if self._runs is not None:
+            burial.add(self._runs.clear())
+
+    def _replace(self, name: BlockHash, packed: Packed) -> None:
+        """Another identity for an entry, which stays in its place."""
+        if content_of(self.held[name], name) != content_of(packed, name):
+            self._gone(name, self.held[name])
+            self._put(name, packed)
+
+    def _put(self, name: BlockHash, packed: Packed) -> None:
+        self.held[name] = packed
+        self.unanchored += not all_anchored(packed)
+        if self._runs is not None:
+            self._runs.add_one(content_of(packed, name))
+
+    def _gone(self, name: BlockHash, packed: Packed) -> None:
+        self.unanchored -= not all_anchored(packed)
+        if self._runs is not None:
+            self._runs.remove(packed, content_of(packed, name))
