@@ -17,7 +17,7 @@ PACKAGE = Path(kvctl.__file__).parent
 FORBIDDEN_MODULES = {"marshal", "shelve", "dill", "subprocess", "pty"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {
-    # The simulator pickles as vLLM's hash does; nothing is ever unpickled.
+    # vLLM's block hash is made of pickled values; nothing is ever unpickled.
     ("pickle", "load"), ("pickle", "loads"), ("pickle", "Unpickler"),
     ("os", "system"), ("os", "popen"), ("yaml", "load"),
 }  # fmt: skip

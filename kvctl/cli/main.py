@@ -16,6 +16,7 @@ from kvctl.cli import (
     completion,
     config,
     control,
+    doctor,
     index,
     pods,
     reconcile,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command()(tail.tail)
 app.command()(replay.replay)
 app.command()(pods.pods)
+app.command()(doctor.doctor)
 app.command()(reconcile.reconcile)
 app.command("reproduce-2287")(reproduce.reproduce)
 app.command()(control.reset)

@@ -25,6 +25,7 @@ class Reply:
     body: bytes
     content_type: str = ""
     location: str = ""
+    date: str = ""
 
     @property
     def text(self) -> str:

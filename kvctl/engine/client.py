@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -130,6 +132,22 @@ class EngineClient:
                 return False
             raise
         return True
+
+    def clock_skew(self, *, timeout: float | None = None) -> float | None:
+        """How many seconds the engine's clock is ahead of ours, by the date of an answer.
+
+        Good to a second; None where the answer bears none, or none came.
+        """
+        began = time.time()
+        try:
+            reply = self._call("GET", "/health", timeout=timeout)
+        except EngineError:
+            return None
+        try:
+            theirs = parsedate_to_datetime(reply.date).timestamp()
+        except (TypeError, ValueError):
+            return None
+        return theirs + 0.5 - (began + time.time()) / 2  # it is cut to whole seconds
 
     def metrics(self, *, timeout: float | None = None) -> str:
         """The page of metrics, as text for `parse_scrape`."""

@@ -98,6 +98,7 @@ class Transport:
             self._without_key(content),
             response.headers.get("Content-Type", ""),
             self._without_key(response.headers.get("Location", "").encode()).decode(),
+            response.headers.get("Date", ""),
         )
 
     def _attempt(self, call: str, deadline: Deadline) -> Attempt:

@@ -1,6 +1,6 @@
 """The wire: ZMQ frames and msgpack payloads of KV events, for every vLLM version."""
 
-from kvctl.events.decode import MAX_PAYLOAD, decode_batch
+from kvctl.events.decode import MAX_PAYLOAD, decode_batch, is_map_form
 from kvctl.events.encode import encode_batch
 from kvctl.events.errors import DecodeError
 from kvctl.events.filter import EventFilter
@@ -61,6 +61,7 @@ __all__ = [
     "encode_seq",
     "event_type",
     "hash_text",
+    "is_map_form",
     "low_64",
     "parse_message",
     "parse_replay",

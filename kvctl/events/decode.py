@@ -144,6 +144,12 @@ def _events_of(payload: bytes) -> tuple[int, int]:
     return _array(payload, at)
 
 
+def is_map_form(payload: bytes) -> bool:
+    """Whether its events are maps (vLLM 0.24+), told by the first; False for an empty batch."""
+    at, _declared = _events_of(payload)
+    return _is_map(payload, at)
+
+
 def _array(payload: bytes, at: int) -> tuple[int, int]:
     """Where an array's first element stands, and its length; (0, 0) for anything else."""
     head = payload[at] if len(payload) > at else 0

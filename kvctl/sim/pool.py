@@ -7,24 +7,14 @@ computed anew, and every change queues its event.
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvctl.events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, Event
+from kvctl.events.enginehash import ROOT_DIGEST, block_digest
 
 _GPU = "GPU"
-
-
-def _digest(value: Any) -> bytes:
-    return hashlib.sha256(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)).digest()
-
-
-ROOT = _digest("vllm-none-hash")
-"""Parent of every first block (vLLM 0.29 ``kv_cache_utils.init_none_hash``)."""
 
 
 @dataclass
@@ -132,10 +122,10 @@ class BlockPool:
         size = self.block_size
         while (len(sequence.digests) + 1) * size <= len(sequence.tokens):
             number = len(sequence.digests)
-            parent = sequence.digests[-1] if number else ROOT
-            tokens = tuple(sequence.tokens[number * size : (number + 1) * size])
-            extra = _tagged(_extra_keys(sequence, number), sequence.lora)
-            sequence.digests.append(_digest((parent, tokens, extra)))
+            parent = sequence.digests[-1] if number else ROOT_DIGEST
+            tokens = sequence.tokens[number * size : (number + 1) * size]
+            extra = _extra_keys(sequence, number) or []
+            sequence.digests.append(block_digest(parent, tokens, extra, sequence.lora))
 
     def _allocate(self, count: int) -> list[Block]:
         taken = []
@@ -190,12 +180,3 @@ def _extra_keys(sequence: Tokens, number: int) -> list[Any] | None:
     if sequence.salt is not None and number == 0:
         keys.append(sequence.salt)
     return keys or None
-
-
-def _tagged(keys: Sequence[Any] | None, lora: str | None) -> tuple[tuple[str, str], ...] | None:
-    """The same as it enters the hash: each with its source."""
-    if keys is None:
-        return None
-    return tuple(
-        ("lora" if key == lora and at == 0 else "cache_salt", key) for at, key in enumerate(keys)
-    )

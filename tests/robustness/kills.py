@@ -113,7 +113,9 @@ def run(kills: int, folder: Path, seed: int = 1) -> Outcome:
             for number in range(kills):
                 capture = folder / f"{number // 10}.kvcap"
                 tail = start(pod, path, capture)
-                time.sleep(random.uniform(0.2, 1.2))
+                if random.random() < 0.9:  # the others are killed on their way up
+                    wait_for_growth(capture, tail)
+                time.sleep(random.uniform(0.0, 0.6))
                 tail.send_signal(signal.SIGKILL)
                 tail.wait()
                 outcome.kills += 1
@@ -136,6 +138,16 @@ def run(kills: int, folder: Path, seed: int = 1) -> Outcome:
                 isinstance(record, Batch) for record in order_capture(reader)
             )
     return outcome
+
+
+def wait_for_growth(capture: Path, tail: subprocess.Popen[bytes]) -> None:
+    """Until the tail has written something."""
+    before = capture.stat().st_size if capture.exists() else 0
+    end = time.monotonic() + 30
+    while time.monotonic() < end and tail.poll() is None:
+        if capture.exists() and capture.stat().st_size > before + 1000:
+            return
+        time.sleep(0.005)
 
 
 def start(pod: SimPod, path: Path, capture: Path, *more: str) -> subprocess.Popen[bytes]:

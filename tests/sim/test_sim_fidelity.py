@@ -134,7 +134,7 @@ def test_two_ranks_clear_each_with_its_own_next_request() -> None:
 @pytest.mark.parametrize("name", ["warm", "evict", "fleet"])
 def test_every_recorded_hash_follows_from_its_tokens(name: str) -> None:
     """The digest that the simulator names blocks by is the engine's own."""
-    from kvctl.sim.pool import ROOT, _digest
+    from kvctl.events.enginehash import ROOT_DIGEST, block_digest
 
     digests: dict[tuple[str, int], bytes] = {}
     checked = 0
@@ -143,12 +143,12 @@ def test_every_recorded_hash_follows_from_its_tokens(name: str) -> None:
             if event["type"] != "BlockStored":
                 continue
             parent_name = event["parent_block_hash"]
-            parent = ROOT if parent_name is None else digests.get((wire.pod, parent_name))
+            parent = ROOT_DIGEST if parent_name is None else digests.get((wire.pod, parent_name))
             if parent is None:
                 continue
             for number, block_hash in enumerate(event["block_hashes"]):
                 tokens = event["token_ids"][number * 32 : (number + 1) * 32]
-                parent = _digest((parent, tuple(tokens), None))
+                parent = block_digest(parent, tokens, [], None)
                 whole = isinstance(block_hash, bytes)
                 assert (parent if whole else int.from_bytes(parent[-8:], "big")) == block_hash
                 digests[wire.pod, block_hash] = parent
