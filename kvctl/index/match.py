@@ -79,7 +79,7 @@ def match_holdings(
     best: dict[str, PodMatch] = {}
     for (pod, rank), holdings in sorted(streams.items(), key=lambda item: item[0]):
         groups = deciding_groups(holdings.groups)
-        size = max((group.block_size for group in groups), default=0)
+        size = max([group.block_size for group in groups], default=0)
         if isinstance(wanted, Prompt):
             key = (holdings.model if wanted.model is None else wanted.model, size)
             if key not in chains:
@@ -89,12 +89,9 @@ def match_holdings(
         else:
             contents, other_model = wanted, False
         held, anywhere = (0, 0) if other_model else _runs(groups, contents)
-        found = PodMatch(pod, rank, len(contents), held, anywhere, size)
-        if pod not in best or (found.blocks, anywhere) > (
-            best[pod].blocks,
-            best[pod].blocks_any_medium,
-        ):
-            best[pod] = found
+        known = best.get(pod)
+        if known is None or (held, anywhere) > (known.blocks, known.blocks_any_medium):
+            best[pod] = PodMatch(pod, rank, len(contents), held, anywhere, size)
     return best
 
 
@@ -132,7 +129,7 @@ def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[
         media = group.media()
         run = media[GPU].leading(contents) if GPU in media else 0
         in_gpu = min(in_gpu, run)
-        if media.keys() - {GPU}:
+        if len(media) > 1 or GPU not in media:
             covered = zip(*(each.covered(contents) for each in media.values()), strict=True)
             run = sum(1 for _ in takewhile(any, covered))
         anywhere = min(anywhere, run)

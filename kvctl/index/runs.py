@@ -54,17 +54,21 @@ class Runs:
 
     def leading(self, contents: Sequence[Content]) -> int:
         """How many blocks are held, from the first on, without a gap."""
-        at = 0
-        while at < len(contents) and (held := self._from(contents, at)):
-            at += held
+        starts, at, end = self._starts, 0, len(contents)
+        while at < end:
+            there = starts.get(contents[at])
+            if there is None:
+                break
+            at += 1 if isinstance(there, int) else shared_with(there, contents, at)
         return at
 
     def covered(self, contents: Sequence[Content]) -> list[bool]:
         """Of each block, whether it is held."""
         covered = [False] * len(contents)
-        for at in range(len(contents)):
-            if not covered[at]:
-                held = self._from(contents, at)
+        for at, content in enumerate(contents):
+            there = self._starts.get(content)
+            if there is not None and not covered[at]:
+                held = 1 if isinstance(there, int) else shared_with(there, contents, at)
                 covered[at : at + held] = [True] * held
         return covered
 
@@ -72,12 +76,6 @@ class Runs:
         """Let go of everything; returns what is to be freed."""
         starts, self._starts = self._starts, {}
         return starts
-
-    def _from(self, contents: Sequence[Content], at: int) -> int:
-        there = self._starts.get(contents[at])
-        if there is None:
-            return 0
-        return 1 if isinstance(there, int) else shared_with(there, contents, at)
 
     def _take_apart(self, packed: Packed) -> None:
         del self._starts[first_of(packed)]

@@ -158,7 +158,8 @@ def _round_of_radix_tree(
             tree.apply_event(worker, event)
 
     rounds.note("radix ingest", seconds(apply))
-    took = seconds(lambda: [bench_peers.radix_match(tree, prompt) for prompt in work.prompts])
+    asked = [list(prompt) for prompt in work.prompts]
+    took = seconds(lambda: [bench_peers.radix_match(tree, prompt) for prompt in asked])
     rounds.note("radix match", took / work.prompt_blocks)
     rounds.note("radix purge", seconds(lambda: tree.remove_worker(PODS.index(_PURGED))))
 

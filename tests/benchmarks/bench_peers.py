@@ -70,11 +70,11 @@ def new_radix_tree() -> Any:
     return RadixTree()
 
 
-def radix_match(tree: Any, prompt: Sequence[int]) -> dict[Any, int]:
+def radix_match(tree: Any, prompt: list[int]) -> dict[Any, int]:
     """Per worker, how many leading blocks of the prompt it holds."""
     from dynamo.llm import compute_block_hash_for_seq
 
-    found = tree.find_matches(compute_block_hash_for_seq(list(prompt), BLOCK_SIZE))
+    found = tree.find_matches(compute_block_hash_for_seq(prompt, BLOCK_SIZE))
     return dict(found.scores)
 
 

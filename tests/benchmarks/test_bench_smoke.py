@@ -12,6 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("bench_index.py")
 BLOCKS = 2_000
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
 def run(*arguments: str) -> str:
