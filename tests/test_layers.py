@@ -13,7 +13,7 @@ LAYERS = [
     "cli", "reproduce", "operate", "router", "fleet", "engine", "stream", "index", "capture",
     "events",
 ]  # fmt: skip
-SHARED = {"errors", "text", "__init__"}
+SHARED = {"errors", "lazy", "text", "__init__"}
 
 
 def imported_layers(path: Path) -> set[str]:

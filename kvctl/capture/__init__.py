@@ -1,13 +1,18 @@
 """Capture files: batches recorded verbatim, with marks for gaps and restarts."""
 
-from kvctl.capture.convert import ConvertSummary, convert
-from kvctl.capture.demo import demo_names
+from typing import TYPE_CHECKING
+
 from kvctl.capture.errors import CaptureError
 from kvctl.capture.format import CaptureHeader, Stored
-from kvctl.capture.info import CaptureInfo, StreamInfo, capture_info
 from kvctl.capture.reader import CaptureReader, open_capture
-from kvctl.capture.redact import RedactSummary, redact
-from kvctl.capture.writer import CaptureWriter
+from kvctl.lazy import exports
+
+if TYPE_CHECKING:
+    from kvctl.capture.convert import ConvertSummary
+    from kvctl.capture.demo import demo_names
+    from kvctl.capture.info import CaptureInfo, StreamInfo, capture_info
+    from kvctl.capture.redact import RedactSummary
+    from kvctl.capture.writer import CaptureWriter
 
 __all__ = [
     "CaptureError",
@@ -20,8 +25,19 @@ __all__ = [
     "Stored",
     "StreamInfo",
     "capture_info",
-    "convert",
     "demo_names",
     "open_capture",
-    "redact",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "CaptureInfo": "info",
+        "CaptureWriter": "writer",
+        "ConvertSummary": "convert",
+        "RedactSummary": "redact",
+        "StreamInfo": "info",
+        "capture_info": "info",
+        "demo_names": "demo",
+    },
+)

@@ -59,7 +59,7 @@ def convert(source: Source, target: Target, force: Force = False) -> None:
 
       kvctl capture convert demo:fleet fleet.jsonl
     """
-    from kvctl.capture import convert as convert_capture
+    from kvctl.capture.convert import convert as convert_capture
     from kvctl.cli.output import say, warn
     from kvctl.text import plural
 
@@ -95,7 +95,7 @@ def redact(
     """
     import secrets
 
-    from kvctl.capture import redact as redact_capture
+    from kvctl.capture.redact import redact as redact_capture
     from kvctl.cli.output import say, warn
     from kvctl.operate.keyfile import read_key
     from kvctl.text import plural

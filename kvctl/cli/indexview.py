@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from kvctl.cli.output import OutputFormat, plain_table, print_json, print_table, stdout_console
 from kvctl.events import hash_text
 from kvctl.index import Entry, IndexSummary, IndexView, StreamSummary
-from kvctl.operate.diff import Difference, IndexDiff
 from kvctl.text import plural, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from kvctl.operate.diff import Difference, IndexDiff
 
 _NUMBERS = ("rank", "entries", "unanchored", "group", "copies", "age")
 

@@ -24,6 +24,7 @@ from kvctl.cli import (
     reproduce,
     sim,
     tail,
+    top,
 )
 from kvctl.cli.group import help_when_bare
 from kvctl.cli.output import say
@@ -42,6 +43,7 @@ app = typer.Typer(
 app.command()(tail.tail)
 app.command()(replay.replay)
 app.command()(pods.pods)
+app.command()(top.top)
 app.command()(doctor.doctor)
 app.command()(reconcile.reconcile)
 app.command("reproduce-2287")(reproduce.reproduce)

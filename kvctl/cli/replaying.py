@@ -24,7 +24,6 @@ from kvctl.errors import KvctlError, UsageError
 from kvctl.events import Record
 from kvctl.index import MemoryIndex, Policy, Prompt, Removals
 from kvctl.index.policy import PURGE
-from kvctl.operate.indexes import IndexOptions, open_store, shown_url
 from kvctl.operate.prompts import parse_hash, parse_tokens
 from kvctl.operate.replay import (
     MatchReport,
@@ -142,6 +141,8 @@ class Replaying:
         if options.save is None:
             yield records
             return
+        from kvctl.operate.indexes import IndexOptions, open_store, shown_url
+
         with open_store(options.save, IndexOptions(removals=options.removals)) as store:
 
             def taken_in() -> Iterator[Record]:

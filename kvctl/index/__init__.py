@@ -1,5 +1,7 @@
 """The prefix index: which pod holds which blocks."""
 
+from typing import TYPE_CHECKING
+
 from kvctl.index.errors import IndexStoreError
 from kvctl.index.memory import Counters, MemoryIndex
 from kvctl.index.model import (
@@ -13,8 +15,11 @@ from kvctl.index.model import (
     Traits,
 )
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
-from kvctl.index.sqlitedb import SqliteIndex
 from kvctl.index.store import IndexStore, IndexView, PurgeableIndex
+from kvctl.lazy import exports
+
+if TYPE_CHECKING:
+    from kvctl.index.sqlitedb import SqliteIndex
 
 __all__ = [
     "GPU",
@@ -37,3 +42,5 @@ __all__ = [
     "Traits",
     "policy",
 ]
+
+__getattr__ = exports(__name__, {"SqliteIndex": "sqlitedb"})

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from statistics import fmean, pstdev
 
 from kvctl.router.choice import Choice, Standing
 
@@ -84,6 +83,8 @@ def choose_aibrix(
 
     As there, a pod may lack a block in the middle: the walk asks only that somebody has it.
     """
+    from statistics import fmean, pstdev  # slow to load, and seldom needed
+
     constants = constants or Constants()
     if not running:
         return Choice(None, "no pod is ready")

@@ -1,12 +1,17 @@
 """Live streams: subscription, order, gaps, replay and restarts."""
 
-from kvctl.stream.errors import StreamError
-from kvctl.stream.offline import order_capture
-from kvctl.stream.order import Sequencer
-from kvctl.stream.publisher import ReplayablePublisher
-from kvctl.stream.reader import StreamReader
-from kvctl.stream.source import StreamSource
-from kvctl.stream.status import StreamStatus
+from typing import TYPE_CHECKING
+
+from kvctl.lazy import exports
+
+if TYPE_CHECKING:
+    from kvctl.stream.errors import StreamError
+    from kvctl.stream.offline import order_capture
+    from kvctl.stream.order import Sequencer
+    from kvctl.stream.publisher import ReplayablePublisher
+    from kvctl.stream.reader import StreamReader
+    from kvctl.stream.source import StreamSource
+    from kvctl.stream.status import StreamStatus
 
 __all__ = [
     "ReplayablePublisher",
@@ -17,3 +22,17 @@ __all__ = [
     "StreamStatus",
     "order_capture",
 ]
+
+# ZMQ is not needed to put a capture in order.
+__getattr__ = exports(
+    __name__,
+    {
+        "ReplayablePublisher": "publisher",
+        "Sequencer": "order",
+        "StreamError": "errors",
+        "StreamReader": "reader",
+        "StreamSource": "source",
+        "StreamStatus": "status",
+        "order_capture": "offline",
+    },
+)

@@ -14,14 +14,8 @@ import msgpack
 import pytest
 from recordings import CAPTURES, frames, lines, wire_batches
 
-from kvctl.capture import (
-    CaptureError,
-    CaptureWriter,
-    capture_info,
-    convert,
-    demo_names,
-    open_capture,
-)
+from kvctl.capture import CaptureError, CaptureWriter, capture_info, demo_names, open_capture
+from kvctl.capture.convert import convert
 from kvctl.events import Batch, Gap, Note, Restart, Undecodable, WireBatch, decode_record
 
 RECORDINGS = sorted(path.stem for path in CAPTURES.glob("*.jsonl") if "replay" not in path.stem)

@@ -11,7 +11,8 @@ import msgpack
 import pytest
 from recordings import CAPTURES, wire_batches
 
-from kvctl.capture import CaptureError, CaptureHeader, CaptureWriter, convert, open_capture
+from kvctl.capture import CaptureError, CaptureHeader, CaptureWriter, open_capture
+from kvctl.capture.convert import convert
 from kvctl.capture.format import new_header, pack_header, pack_record
 
 FORMS = ["x.kvcap", "x.jsonl", "x.kvcap.zst", "x.jsonl.zst"]

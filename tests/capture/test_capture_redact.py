@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from recordings import CAPTURES
 
-from kvctl.capture import CaptureHeader, CaptureWriter, open_capture, redact
+from kvctl.capture import CaptureHeader, CaptureWriter, open_capture
 from kvctl.capture.pseudonyms import Pseudonyms
+from kvctl.capture.redact import redact
 from kvctl.events import (
     FORMS,
     AllBlocksCleared,

@@ -14,7 +14,9 @@ import pytest
 from recordings import CAPTURES, wire_batches
 
 from kvctl import __version__
-from kvctl.capture import CaptureError, CaptureHeader, CaptureWriter, convert, open_capture, redact
+from kvctl.capture import CaptureError, CaptureHeader, CaptureWriter, open_capture
+from kvctl.capture.convert import convert
+from kvctl.capture.redact import redact
 from kvctl.events import MAX_PAYLOAD, Note, WireBatch
 
 FORMS = ["x.kvcap", "x.jsonl", "x.kvcap.zst", "x.jsonl.zst"]
