@@ -118,6 +118,8 @@ def _table(rows: Sequence[TopRow], *, heading: bool = False) -> Table:
         "pod", "#", "state", "ev/s", "stored/s", "gone/s", "entries", "of", "lost", "clear", "hit",
         right=_NUMBERS,
     )  # fmt: skip
+    for column, width in ((table.columns[0], 6), (table.columns[2], 7)):
+        column.min_width = width  # on a narrow terminal numbers go before names do
     if heading:
         table.title = f"kvctl top  {time.strftime('%H:%M:%S')}   Ctrl-C ends it"
         table.title_justify = "left"
