@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from kvctl.fleet import FleetFollower, Pod, SkippedPod
+    from kvctl.fleet import FleetFollower, FleetSnapshot, Pod, SkippedPod
     from kvctl.fleet.kubernetes import KubernetesPods
 
 _PANEL = "Which pods"
@@ -179,7 +179,17 @@ def resolve_pods(
     context: str | None,
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
 ) -> tuple[Pod, ...]:
-    """The pods a command line means.
+    """The pods of `resolve_fleet`."""
+    return resolve_fleet(names, specs, context, kubernetes).pods
+
+
+def resolve_fleet(
+    names: list[str],
+    specs: list[str],
+    context: str | None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
+) -> FleetSnapshot:
+    """The pods a command line means; complete where they are all there are.
 
     --pod specs and the context's pods together are what is known; where Kubernetes is asked, its
     pods in place of the context's. Names pick among them; a name that none has but that is an
@@ -187,8 +197,9 @@ def resolve_pods(
     else the whole context. Raises `KvctlError`, also when that leaves nothing.
     """
     from kvctl.errors import UsageError
-    from kvctl.fleet import load_config, merge_pods, parse_pod, select_pods
+    from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
+    whole = not names and not specs
     flags = [parse_pod(spec) for spec in specs]
     if kubernetes:
         source = kubernetes.pods(names)
@@ -199,7 +210,7 @@ def resolve_pods(
             _tell_skipped(fleet.skipped)
         if not pods:
             raise _none_in(source.where)
-        return pods
+        return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole)
     known = merge_pods(flags, load_config().context(context).pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:
@@ -207,7 +218,7 @@ def resolve_pods(
             "no pod is named",
             remedy="give an address, --pod name=…,host=…, or a context of config.toml",
         )
-    return pods
+    return FleetSnapshot(pods, complete=whole)
 
 
 def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> FleetFollower:

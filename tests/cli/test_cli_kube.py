@@ -202,9 +202,71 @@ def test_a_cluster_that_refuses_or_is_away_is_an_error(kvctl, server, cluster, c
 
 
 def test_the_options_are_a_group_of_their_own_in_the_help(kvctl) -> None:
-    for command in ("tail", "pods"):
+    for command in ("tail", "pods", "reconcile", "reset", "sleep", "wake", "doctor"):
         help_text = kvctl(command, "--help", COLUMNS="100").out
         panel = help_text[help_text.index("─ Kubernetes ─") :]
         panel = panel[: panel.index("╰")]
         for option in ("--namespace", "--selector", "--preset", "--kube-context", "--kubeconfig"):
             assert option in panel
+
+
+@pytest.fixture
+def index(kvctl, server, cluster, engine, tmp_path: Path) -> tuple[Path, SimPod]:
+    """An index of pod-a, pod-b and pod-c, and pod-a."""
+    path = tmp_path / "x.sqlite"
+    engines = [engine(name) for name in ("pod-a", "pod-b", "pod-c")]
+    for each in engines:
+        complete(each)
+        server.put(as_pod(each))
+    told = kvctl("tail", *cluster, "-l", "app=vllm", "--index", path, "--count", "3")
+    assert told.code == 0
+    return path, engines[0]
+
+
+def test_reconcile_purges_the_pods_that_are_gone_and_no_others(
+    kvctl, server, cluster, index
+) -> None:
+    path, _ = index
+    where = ["reconcile", "--index", path, *cluster, "-l", "app=vllm", "--yes", "-o", "json"]
+    server.remove("pod-b")
+    server.put(pod_object("pod-c", phase="Unknown", ip=None))
+    server.answer_next(500, b"no", verb="list")
+    failed = kvctl(*where)
+    assert failed.code == 1
+    done = kvctl(*where)
+    assert done.code == 0
+    assert {each["pod"]: each["verdict"] for each in done.json["pods"]} == {
+        "prod/pod-a": "keep",
+        "prod/pod-b": "purge",
+    }
+    assert done.json["summary"]["purged_entries"] == 4
+    left = kvctl("index", "show", "--index", path, "-o", "json").json
+    assert left["entries"] == 8
+
+
+def test_a_standing_reconcile_lists_the_pods_anew_every_round(
+    start, server, cluster, index
+) -> None:
+    path, _ = index
+    run = start(
+        "reconcile", "--index", path, *cluster, "-l", "app=vllm", "--watch", "--dry-run",
+        "--interval", "0.2", "-o", "jsonl",
+    )  # fmt: skip
+
+    def gone() -> set[str]:
+        last = json.loads(run.out.splitlines()[-1]) if run.out.endswith("\n") else {"pods": []}
+        return {each["pod"] for each in last["pods"] if each["verdict"] == "purge"}
+
+    run.wait_until(lambda: run.out.count("\n") > 1)
+    assert gone() == set()
+    server.remove("pod-b")
+    run.wait_until(lambda: gone() == {"prod/pod-b"})
+    run.interrupt()
+
+
+def test_a_pod_in_kubernetes_is_reset_by_its_name(kvctl, server, cluster, engine) -> None:
+    server.put(as_pod(engine("pod-a")))
+    server.put(as_pod(engine("pod-b")))
+    result = kvctl("reset", "pod-a", *cluster, "--yes", "-o", "json")
+    assert result.code == 0
+    assert result.json["pod"] == "prod/pod-a"
