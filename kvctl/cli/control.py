@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
 
 _HOW = "How it is verified"
 _DO = "Whether it is done"
@@ -59,10 +66,12 @@ CallTimeout = Annotated[
 Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o")]
 
 
+@names_kubernetes
 def reset(
     pods: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     reset_running: Annotated[
         bool,
         typer.Option(
@@ -112,6 +121,7 @@ def reset(
             pod or [],
             context,
             options,
+            kubernetes=kubernetes,
             index=index,
             yes=yes,
             dry_run=dry_run,
@@ -120,10 +130,12 @@ def reset(
     )
 
 
+@names_kubernetes
 def sleep(
     pods: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     level: Annotated[
         int,
         typer.Option(
@@ -176,6 +188,7 @@ def sleep(
             pod or [],
             context,
             options,
+            kubernetes=kubernetes,
             index=index,
             yes=yes,
             dry_run=dry_run,
@@ -184,10 +197,12 @@ def sleep(
     )
 
 
+@names_kubernetes
 def wake(
     pods: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     tags: Annotated[
         list[str] | None,
         typer.Option("--tag", help="Wake only this part: weights, kv_cache, scheduling."),
@@ -225,6 +240,7 @@ def wake(
             pod or [],
             context,
             options,
+            kubernetes=kubernetes,
             index=index,
             yes=True,
             dry_run=dry_run,

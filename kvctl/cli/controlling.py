@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kvctl.cli.output import OutputFormat, print_json, say, stdout_console
-from kvctl.cli.podoptions import context_key, resolve_pods
+from kvctl.cli.podoptions import InKubernetes, context_key, resolve_pods
 from kvctl.engine import EngineClient
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
@@ -38,13 +38,14 @@ def control(
     context: str | None,
     options: ControlOptions,
     *,
+    kubernetes: InKubernetes,
     index: str | None,
     yes: bool,
     dry_run: bool,
     output: OutputFormat,
 ) -> int:
     """Drive each pod and print the reports; returns the exit code of the worst."""
-    pods = resolve_pods(names, specs, context)
+    pods = resolve_pods(names, specs, context, kubernetes)
     for pod in pods:
         if pod.api is None:
             raise UsageError(

@@ -6,13 +6,22 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
 
 
+@names_kubernetes
 def doctor(
     names: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for answers and replays.")
     ] = 10.0,
@@ -36,7 +45,7 @@ def doctor(
     from kvctl.operate.doctor import diagnose
     from kvctl.operate.examine import examine
 
-    pods = resolve_pods(names or [], pod or [], context)
+    pods = resolve_pods(names or [], pod or [], context, kubernetes)
     seen = examine(pods, api_key=context_key(context), timeout=timeout)
     if show_checks(diagnose(seen), output):
         raise typer.Exit(3)

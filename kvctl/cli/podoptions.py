@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
-    from kvctl.fleet import Pod
+    from kvctl.fleet import FleetFollower, FleetSnapshot, Pod, SkippedPod
+    from kvctl.fleet.kubernetes import KubernetesPods
 
 _PANEL = "Which pods"
+_KUBERNETES = "Kubernetes"
+_TOLD = 10
 
 PodNames: TypeAlias = Annotated[
     list[str] | None,
@@ -43,17 +51,166 @@ ContextOption: TypeAlias = Annotated[
 ]
 
 
-def resolve_pods(names: list[str], specs: list[str], context: str | None) -> tuple[Pod, ...]:
-    """The pods a command line means.
+@dataclass(frozen=True)
+class InKubernetes:
+    """The Kubernetes options of a command line; false where none of them is given.
 
-    --pod specs and the context's pods together are what is known. Names pick among them; a name
-    that none has but that is an address stands for the pod there. Without names: all --pod specs,
-    or else the whole context. Raises `UsageError` when that leaves nothing.
+    Each field is an option of a command that `names_kubernetes`.
+    """
+
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Pods of this namespace. Default: the kube context's.",
+            rich_help_panel=_KUBERNETES,
+            show_default=False,
+        ),
+    ] = None
+    all_namespaces: Annotated[
+        bool,
+        typer.Option(
+            "--all-namespaces", "-A", help="Pods of all namespaces.", rich_help_panel=_KUBERNETES
+        ),
+    ] = False
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            "--selector",
+            "-l",
+            metavar="LABELS",
+            help="Pods with these labels, as for kubectl: app=vllm,tier!=test.",
+            rich_help_panel=_KUBERNETES,
+            show_default=False,
+        ),
+    ] = None
+    preset: Annotated[
+        Literal["aibrix", "llm-d"] | None,
+        typer.Option(
+            "--preset",
+            help="Pods as this router labels them, with the ports it expects.",
+            rich_help_panel=_KUBERNETES,
+            show_default=False,
+        ),
+    ] = None
+    kube_context: Annotated[
+        str | None,
+        typer.Option(
+            "--kube-context",
+            help="A context of the kubeconfig. Default: its current one.",
+            rich_help_panel=_KUBERNETES,
+            show_default=False,
+        ),
+    ] = None
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Default: KUBECONFIG, or ~/.kube/config, or inside of a pod its service account.",
+            rich_help_panel=_KUBERNETES,
+            show_default=False,
+        ),
+    ] = None
+
+    def __bool__(self) -> bool:
+        return self != NOT_IN_KUBERNETES
+
+    def pods(self, names: Sequence[str]) -> KubernetesPods:
+        """Where these pods are listed and watched. Raises `KvctlError`."""
+        from kvctl.errors import UsageError
+        from kvctl.fleet import PRESETS
+        from kvctl.fleet.kubernetes import KubernetesOptions, KubernetesPods
+        from kvctl.fleet.presets import PLAIN
+
+        if self.namespace is not None and self.all_namespaces:
+            raise UsageError("--namespace and --all-namespaces exclude each other")
+        if not (names or self.selector or self.preset):
+            raise UsageError(
+                "nothing says which pods of the namespace are engines",
+                remedy="--selector LABELS, --preset aibrix or llm-d, or their names",
+            )
+        return KubernetesPods(
+            KubernetesOptions(
+                namespace=self.namespace,
+                all_namespaces=self.all_namespaces,
+                selector=self.selector,
+                kube_context=self.kube_context,
+                kubeconfig=self.kubeconfig,
+                preset=PRESETS[self.preset] if self.preset else PLAIN,
+            )
+        )
+
+
+NOT_IN_KUBERNETES = InKubernetes()
+
+
+def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `InKubernetes` in the place of its parameter ``kubernetes``."""
+    signature = inspect.signature(command, eval_str=True)
+    hints = inspect.get_annotations(InKubernetes, eval_str=True)
+    options = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(InKubernetes)
+    ]
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        asked = {each.name: arguments.pop(each.name) for each in options}
+        command(**arguments, kubernetes=InKubernetes(**asked))
+
+    parameters: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        expanded = options if each.name == "kubernetes" else [each]
+        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in expanded]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def resolve_pods(
+    names: list[str],
+    specs: list[str],
+    context: str | None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
+) -> tuple[Pod, ...]:
+    """The pods of `resolve_fleet`."""
+    return resolve_fleet(names, specs, context, kubernetes).pods
+
+
+def resolve_fleet(
+    names: list[str],
+    specs: list[str],
+    context: str | None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
+) -> FleetSnapshot:
+    """The pods a command line means; complete where they are all there are.
+
+    --pod specs and the context's pods together are what is known; where Kubernetes is asked, its
+    pods in place of the context's. Names pick among them; a name that none has but that is an
+    address stands for the pod there. Without names: all --pod specs, and what Kubernetes has; or
+    else the whole context. Raises `KvctlError`, also when that leaves nothing.
     """
     from kvctl.errors import UsageError
-    from kvctl.fleet import load_config, merge_pods, parse_pod, select_pods
+    from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
+    whole = not names and not specs
     flags = [parse_pod(spec) for spec in specs]
+    if kubernetes:
+        source = kubernetes.pods(names)
+        fleet = source.pods()
+        known = merge_pods(flags, fleet.pods)
+        pods = select_pods(known, names, addresses=True, skipped=fleet.skipped)
+        if not names:
+            _tell_skipped(fleet.skipped)
+        if not pods:
+            raise _none_in(source.where)
+        return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole)
     known = merge_pods(flags, load_config().context(context).pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:
@@ -61,7 +218,30 @@ def resolve_pods(names: list[str], specs: list[str], context: str | None) -> tup
             "no pod is named",
             remedy="give an address, --pod name=…,host=…, or a context of config.toml",
         )
-    return pods
+    return FleetSnapshot(pods, complete=whole)
+
+
+def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> FleetFollower:
+    """The pods in Kubernetes that a command line means, followed as they come and go.
+
+    The caller closes the follower's watch. With ``wait`` there may be none yet; otherwise raises
+    `KvctlError` for that, and for a name that no pod has.
+    """
+    from kvctl.fleet import FleetFollower, select_pods
+
+    source = kubernetes.pods(names)
+    follower = FleetFollower(source.watch(), names)
+    try:
+        if not names:
+            _tell_skipped(follower.skipped)
+        elif not wait:
+            select_pods(follower.pods, names, skipped=follower.skipped)
+        if not follower.pods and not wait:
+            raise _none_in(source.where)
+    except BaseException:
+        follower.watch.close()
+        raise
+    return follower
 
 
 def context_key(context: str | None) -> str | None:
@@ -70,3 +250,21 @@ def context_key(context: str | None) -> str | None:
     from kvctl.fleet import load_config
 
     return api_key(load_config().context(context).api_key_file)
+
+
+def _none_in(where: str) -> Exception:
+    from kvctl.errors import KvctlError
+
+    return KvctlError(
+        f"no pod in {where} can be used", remedy="see what is there: kubectl get pods --show-labels"
+    )
+
+
+def _tell_skipped(skipped: Sequence[SkippedPod]) -> None:
+    from kvctl.cli.output import say
+    from kvctl.text import plural
+
+    for each in skipped[:_TOLD]:
+        say(f"{each.name} is left out: {each.reason}")
+    if len(skipped) > _TOLD:
+        say(f"and {plural(len(skipped) - _TOLD, 'more pod')} left out")

@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
 
 if TYPE_CHECKING:
     from kvctl.operate.survey import PodRow
 
 
+@names_kubernetes
 def pods(
     names: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for answers, streams and replays.")
     ] = 5.0,
@@ -29,13 +38,15 @@ def pods(
 
       kvctl pods
 
+      kvctl pods -n prod --preset llm-d
+
       kvctl pods --pod name=pod-a,host=10.0.0.7 -o json | jq '.pods[] | select(.state != "awake")'
     """
     from kvctl.cli.output import print_json
     from kvctl.cli.podoptions import context_key, resolve_pods
     from kvctl.operate.survey import survey
 
-    chosen = resolve_pods(names or [], pod or [], context)
+    chosen = resolve_pods(names or [], pod or [], context, kubernetes)
     rows = survey(chosen, api_key=context_key(context), timeout=timeout)
     if output == "json":
         print_json({"pods": [row.to_dict() for row in rows]})

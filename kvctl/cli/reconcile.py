@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kvctl.cli.indexoptions import IndexUrl, OwnKeys
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
+
+if TYPE_CHECKING:
+    from kvctl.fleet import FleetSnapshot
 
 _WHAT = "What is purged"
 _HOW = "How it runs"
 
 
+@names_kubernetes
 def reconcile(
     names: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     index: IndexUrl = None,
     own_keys: OwnKeys = False,
     dry_run: Annotated[
@@ -91,7 +103,8 @@ def reconcile(
 
     An engine that sleeps, was restarted or is gone is seen in its metrics, whether or not its
     clear ever came. An engine that does not answer is unknown, and nothing of it is purged. With
-    pods named, only these are looked at; a whole context also tells which pods are gone.
+    pods named, only these are looked at; a whole context also tells which pods are gone, and so
+    does a list of Kubernetes: an index that holds more than what the options list loses the rest.
 
     The index may be kvctl's own, or a router's in Redis or Dynamo. A router keeps no times: its
     entries of a pod are purged all together, after another look at the engine.
@@ -102,11 +115,13 @@ def reconcile(
 
       kvctl reconcile --index fleet.sqlite --context prod --watch --yes --max-purge 60
 
+      kvctl reconcile --index fleet.sqlite -A --preset llm-d --watch --yes
+
       kvctl reconcile --index fleet.sqlite --dry-run -o json | jq .summary
 
       kvctl reconcile --index redis://10.0.0.2:6379/0 --context prod --watch --yes --resync
     """
-    from kvctl.cli.podoptions import context_key, resolve_pods
+    from kvctl.cli.podoptions import context_key, resolve_fleet
     from kvctl.cli.reconciling import Reconciling, ReconcilingOptions
     from kvctl.operate.reconcile import ReconcileOptions
 
@@ -120,7 +135,6 @@ def reconcile(
     run = ReconcilingOptions(
         index=index,
         own_keys=own_keys,
-        whole_fleet=not names and not pod,
         api_key=context_key(context),
         yes=yes,
         interval=interval if watch else None,
@@ -128,6 +142,10 @@ def reconcile(
         metrics_port=metrics_port,
         output=output,
     )
-    code = Reconciling(resolve_pods(names or [], pod or [], context), options, run).run()
+
+    def fleet() -> FleetSnapshot:
+        return resolve_fleet(names or [], pod or [], context, kubernetes)
+
+    code = Reconciling(fleet, options, run).run()
     if code:
         raise typer.Exit(code)

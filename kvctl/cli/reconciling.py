@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from kvctl.cli.indexoptions import key_bar
 from kvctl.cli.output import OutputFormat, plain_table, print_json, print_table, say, warn
 from kvctl.errors import KvctlError, UsageError
-from kvctl.fleet import Pod
+from kvctl.fleet import FleetSnapshot, Pod
 from kvctl.index import IndexStore, PurgeableIndex
 from kvctl.operate.indexes import IndexOptions, kind_of, open_purgeable, shown_url
 from kvctl.operate.memory import FileMemory, Memory, PassingMemory
@@ -38,7 +38,6 @@ class ReconcilingOptions:
     """How it runs. ``interval`` is in seconds, None for one round."""
 
     index: str | None
-    whole_fleet: bool
     own_keys: bool = False
     api_key: str | None = None
     yes: bool = False
@@ -49,10 +48,13 @@ class ReconcilingOptions:
 
 
 class Reconciling:
-    """One run; `run` returns the exit code."""
+    """One run; `run` returns the exit code. ``fleet`` is looked at anew with every round."""
 
     def __init__(
-        self, pods: Sequence[Pod], options: ReconcileOptions, run: ReconcilingOptions
+        self,
+        fleet: Callable[[], FleetSnapshot],
+        options: ReconcileOptions,
+        run: ReconcilingOptions,
     ) -> None:
         if run.interval is not None and not run.yes and not options.dry_run:
             raise UsageError("--watch purges unasked", remedy="say --yes, or --dry-run to look on")
@@ -62,7 +64,7 @@ class Reconciling:
             raise UsageError("--metrics-port goes with --watch", remedy="one round is soon over")
         if run.own_keys and kind_of(run.index) != "redis":
             raise UsageError("--own-keys is for an index in Redis", remedy="leave it away")
-        self._pods = pods
+        self._fleet = fleet
         self._options = options
         self._run = run
         self._where = shown_url(run.index)
@@ -106,22 +108,24 @@ class Reconciling:
             return 130
 
     def _round(self) -> int:
+        fleet = self._fleet()
         with key_bar() as bar:
-            options = IndexOptions(pods=self._pods, own_keys=self._run.own_keys, progress=bar)
+            options = IndexOptions(pods=fleet.pods, own_keys=self._run.own_keys, progress=bar)
             with open_purgeable(self._run.index, options) as index:
-                done = self._reconcile(index)
+                done = self._reconcile(index, fleet)
         if self._metrics is not None:
             self._metrics.done(done, time.time)
         self._show(done)
         return done.exit_code
 
-    def _reconcile(self, index: PurgeableIndex) -> Round:
+    def _reconcile(self, index: PurgeableIndex, fleet: FleetSnapshot) -> Round:
         reconciler = Reconciler(
             index,
             self._memory(index),
-            self._pods,
+            # Pods that are there, of which nothing can be asked, are not gone.
+            [*fleet.pods, *(Pod(each.name, ()) for each in fleet.skipped)],
             self._options,
-            whole_fleet=self._run.whole_fleet,
+            whole_fleet=fleet.complete,
             api_key=self._run.api_key,
             rebuild=self._rebuild(index),
         )

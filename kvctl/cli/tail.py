@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
 
 if TYPE_CHECKING:
     from kvctl.cli.tailing import Tailing
@@ -27,10 +34,12 @@ _WHERE = "Where they go"
 _WHEN = "When it starts and ends"
 
 
+@names_kubernetes
 def tail(
     pods: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     types: Annotated[
         list[EventType] | None,
         typer.Option("--type", help="Only events of this type.", rich_help_panel=_WHICH),
@@ -136,7 +145,7 @@ def tail(
         typer.Option(
             "--follow",
             "-f",
-            help="Keep trying endpoints that nobody serves.",
+            help="Keep trying endpoints that nobody serves, and wait for a pod in Kubernetes.",
             rich_help_panel=_WHEN,
         ),
     ] = False,
@@ -145,7 +154,8 @@ def tail(
 
     A pod is the name of one given with --pod or in a context, or an address: `10.0.0.7`,
     `10.0.0.7:5557`, `tcp://[fd00::7]:5557`. What begins late or goes missing is filled from the
-    engine's replay where it has one; what is lost for good is shown as a gap.
+    engine's replay where it has one; what is lost for good is shown as a gap. Pods in Kubernetes
+    are followed as they come and go.
 
     [bold]Examples[/bold]
 
@@ -153,15 +163,18 @@ def tail(
 
       kvctl tail --pod name=pod-a,host=10.0.0.7 --type AllBlocksCleared --type BlockRemoved
 
+      kvctl tail -n prod --preset aibrix
+
       kvctl tail pod-a --capture incident.kvcap.zst --timeout 60
 
       kvctl tail pod-a -o jsonl | jq 'select(.type == "Gap")'
     """
     import sys
 
-    from kvctl.cli.podoptions import resolve_pods
+    from kvctl.cli.podoptions import follow_pods, resolve_pods
     from kvctl.cli.tailing import Tailing, TailOptions
     from kvctl.events import EventFilter
+    from kvctl.fleet import parse_pod
 
     options = TailOptions(
         events=EventFilter(
@@ -184,7 +197,12 @@ def tail(
         index=index,
         own_keys=own_keys,
     )
-    tailing: Tailing = Tailing(resolve_pods(pods or [], pod or [], context), options)
+    tailing: Tailing
+    if kubernetes:
+        specs = [parse_pod(spec) for spec in pod or ()]
+        tailing = Tailing(specs, options, follow_pods(pods or [], kubernetes, wait=follow))
+    else:
+        tailing = Tailing(resolve_pods(pods or [], pod or [], context), options)
     code = tailing.run()
     if code:
         raise typer.Exit(code)

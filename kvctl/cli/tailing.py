@@ -15,8 +15,8 @@ from kvctl.cli.record_json import event_object, mark_object
 from kvctl.cli.record_lines import LineWriter
 from kvctl.cli.tailstats import TailStats
 from kvctl.errors import KvctlError
-from kvctl.events import Batch, Event, EventFilter, Record
-from kvctl.fleet import Pod
+from kvctl.events import Batch, Event, EventFilter, Note, Record, Restart
+from kvctl.fleet import FleetFollower, Pod
 from kvctl.operate.indexes import IndexOptions, open_store, shown_url
 from kvctl.operate.sources import stream_sources
 from kvctl.stream import StreamReader
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _POLL_S = 0.25
+_REJOIN_S = 1.0
 _REMEDY = (
     "is the engine up, the port its events', and does its --kv-events-config say "
     '"enable_kv_cache_events": true? --follow keeps trying'
@@ -59,11 +60,22 @@ class TailOptions:
 
 
 class Tailing:
-    """One run; `run` returns the exit code."""
+    """One run; `run` returns the exit code.
 
-    def __init__(self, pods: Sequence[Pod], options: TailOptions) -> None:
-        self._pods = pods
+    ``fleet`` are pods that come and go, besides the ``pods`` that stay. Its watch is closed at the
+    end of the run.
+    """
+
+    def __init__(
+        self, pods: Sequence[Pod], options: TailOptions, fleet: FleetFollower | None = None
+    ) -> None:
+        self._pods = [*pods, *(fleet.pods if fleet is not None else ())]
         self._options = options
+        self._fleet = fleet
+        self._fleet_fault = ""
+        self._names_read = {pod.name for pod in self._pods}
+        self._joining: list[tuple[float, Pod]] = []
+        self._check_at: float | None = None
         self._left = options.count
         self._stats = TailStats()
         self._lines = LineWriter(stdout_console()) if options.lines else None
@@ -76,6 +88,8 @@ class Tailing:
         """Follow the streams until something ends it; files are finished whatever that was."""
         code = 0
         with ExitStack() as stack:
+            if self._fleet is not None:
+                stack.callback(self._fleet.watch.close)
             self._open_capture(stack)
             self._open_index(stack)
             reader = stack.enter_context(
@@ -123,7 +137,7 @@ class Tailing:
     def _follow(self, reader: StreamReader) -> None:
         began = time.monotonic()
         end = None if self._options.timeout is None else began + self._options.timeout
-        asked_after_connections = False
+        self._check_at = began + self._options.connect_timeout
         while not self._finished(end):
             wait = _POLL_S if end is None else min(_POLL_S, max(0.0, end - time.monotonic()))
             records = reader.read(wait)
@@ -137,11 +151,10 @@ class Tailing:
             if self._options.stats and time.monotonic() >= self._next_stats:
                 self._next_stats += 1.0
                 self._show_stats()
-            if (
-                not asked_after_connections
-                and time.monotonic() - began >= self._options.connect_timeout
-            ):
-                asked_after_connections = True
+            if self._fleet is not None:
+                self._follow_fleet(reader, self._fleet)
+            if self._check_at is not None and time.monotonic() >= self._check_at:
+                self._check_at = None
                 self._check_connections(reader)
 
     def _finished(self, end: float | None) -> bool:
@@ -156,6 +169,41 @@ class Tailing:
         if len(silent) == reader.endpoint_count and not self._options.follow:
             raise NothingConnectedError(f"{faults} {seconds}", remedy=_REMEDY)
         warn(f"{faults} {seconds}; still trying")
+
+    def _follow_fleet(self, reader: StreamReader, fleet: FleetFollower) -> None:
+        """Read what has joined the fleet, and no more what has left it."""
+        now = time.monotonic()
+        change = fleet.changes()
+        for left in change.left:
+            for source in stream_sources(left.pod):
+                reader.remove_source(source)
+            self._joining = [each for each in self._joining if each[1] != left.pod]
+            self._keep(_note(left.pod, f"left the fleet: {left.reason}"))
+        replaced = {left.pod.name for left in change.left}
+        for pod in change.joined:
+            # What the reader still has of the one before comes first.
+            self._joining.append((now + _REJOIN_S if pod.name in replaced else now, pod))
+        for at, pod in tuple(self._joining):
+            if at <= now:
+                self._joining.remove((at, pod))
+                self._join(reader, pod)
+        fault = str(fleet.watch.fault or "")
+        if fault != self._fleet_fault:
+            self._fleet_fault = fault
+            warn(f"pods are not followed: {fault}") if fault else say("pods are followed again")
+
+    def _join(self, reader: StreamReader, pod: Pod) -> None:
+        if pod.name in self._names_read:
+            # Its replay tells everything anew: what was taken in before would count twice.
+            why = "the pod left the fleet and came back"
+            for stream in pod.streams:
+                self._keep(Restart(time.time_ns(), pod.name, stream.rank, None, why))
+        self._names_read.add(pod.name)
+        events = ", ".join(stream.events for stream in pod.streams)
+        self._keep(_note(pod, f"joined the fleet: {events}"))
+        for source in stream_sources(pod):
+            reader.add_source(source)
+        self._check_at = time.monotonic() + self._options.connect_timeout
 
     def _keep(self, record: Record) -> None:
         """Capture, index, count and show one record."""
@@ -248,6 +296,10 @@ def _endpoints(pod: Pod) -> dict[str, object]:
         "events": [stream.events for stream in pod.streams],
         "replay": [stream.replay for stream in pod.streams if stream.replay is not None],
     }
+
+
+def _note(pod: Pod, text: str) -> Note:
+    return Note(time.time_ns(), pod.name, None, text)
 
 
 def _write_object(value: dict[str, object]) -> None:

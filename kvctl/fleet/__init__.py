@@ -1,20 +1,38 @@
-"""The fleet: which pods there are."""
+"""The fleet: which pods there are.
+
+The one source that needs a library of its own, `kvctl.fleet.kubernetes`, is imported from there.
+"""
 
 from kvctl.fleet.config import Config, Context, config_path, load_config
+from kvctl.fleet.follow import FleetChange, FleetFollower, LeftPod
 from kvctl.fleet.parse import is_address, parse_pod, pod_from_endpoint
 from kvctl.fleet.pod import EngineKind, Pod, PodStream
+from kvctl.fleet.presets import PRESETS, Preset
 from kvctl.fleet.select import select_pods
-from kvctl.fleet.source import FleetSnapshot, PodSource, SkippedPod, StaticPods, merge_pods
+from kvctl.fleet.source import (
+    FleetSnapshot,
+    FleetWatch,
+    PodSource,
+    SkippedPod,
+    StaticPods,
+    merge_pods,
+)
 from kvctl.fleet.write import set_pod, use_context
 
 __all__ = [
+    "PRESETS",
     "Config",
     "Context",
     "EngineKind",
+    "FleetChange",
+    "FleetFollower",
     "FleetSnapshot",
+    "FleetWatch",
+    "LeftPod",
     "Pod",
     "PodSource",
     "PodStream",
+    "Preset",
     "SkippedPod",
     "StaticPods",
     "config_path",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvctl.errors import UsageError
+from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet.pod import Pod
 
 
@@ -36,6 +36,23 @@ class PodSource(Protocol):
 
     def pods(self) -> FleetSnapshot:
         """The fleet now."""
+        ...
+
+
+class FleetWatch(Protocol):
+    """A fleet that is followed as it changes."""
+
+    def poll(self) -> FleetSnapshot | None:
+        """The fleet as it is known now; None where it is as at the last poll. Never waits."""
+        ...
+
+    @property
+    def fault(self) -> KvctlError | None:
+        """What keeps the fleet from being followed now, None while nothing does."""
+        ...
+
+    def close(self) -> None:
+        """Stop following."""
         ...
 
 
