@@ -6,13 +6,22 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvctl.cli.podoptions import ContextOption, PodNames, PodOption
+from kvctl.cli.podoptions import (
+    NOT_IN_KUBERNETES,
+    ContextOption,
+    InKubernetes,
+    PodNames,
+    PodOption,
+    names_kubernetes,
+)
 
 
+@names_kubernetes
 def top(
     names: PodNames = None,
     pod: PodOption = None,
     context: ContextOption = None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
     count: Annotated[
         int | None,
@@ -45,7 +54,7 @@ def top(
 
     looks = 1 if output == "json" and count is None else count
     code = Topping(
-        resolve_pods(names or [], pod or [], context),
+        resolve_pods(names or [], pod or [], context, kubernetes),
         api_key=context_key(context),
         interval=interval,
         count=looks,
