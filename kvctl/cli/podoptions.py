@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -146,9 +147,21 @@ NOT_IN_KUBERNETES = InKubernetes()
 
 
 def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `InKubernetes` in the place of its parameter ``kubernetes``."""
+    """Give a command the options of `InKubernetes` in the place of its parameter ``kubernetes``.
+
+    A short option that the command has itself stays the command's.
+    """
     signature = inspect.signature(command, eval_str=True)
-    hints = inspect.get_annotations(InKubernetes, eval_str=True)
+    taken = {
+        word
+        for each in signature.parameters.values()
+        for option in getattr(each.annotation, "__metadata__", ())
+        for word in getattr(option, "param_decls", None) or ()
+    }
+    hints = {
+        name: _without(hint, taken)
+        for name, hint in inspect.get_annotations(InKubernetes, eval_str=True).items()
+    }
     options = [
         inspect.Parameter(
             each.name,
@@ -171,6 +184,16 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _without(hint: Any, taken: set[str]) -> Any:
+    """An option's annotation without the words that are taken."""
+    (option,) = hint.__metadata__
+    if not taken.intersection(option.param_decls):
+        return hint
+    left = copy(option)
+    left.param_decls = tuple(word for word in option.param_decls if word not in taken)
+    return Annotated[hint.__origin__, left]
 
 
 def resolve_pods(
@@ -210,7 +233,7 @@ def resolve_fleet(
             _tell_skipped(fleet.skipped)
         if not pods:
             raise _none_in(source.where)
-        return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole)
+        return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole, fleet.namespace)
     known = merge_pods(flags, load_config().context(context).pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:

@@ -103,8 +103,8 @@ def reconcile(
 
     An engine that sleeps, was restarted or is gone is seen in its metrics, whether or not its
     clear ever came. An engine that does not answer is unknown, and nothing of it is purged. With
-    pods named, only these are looked at; a whole context also tells which pods are gone, and so
-    does a list of Kubernetes: an index that holds more than what the options list loses the rest.
+    pods named, only these are looked at; a whole context also tells which pods are gone. So does
+    a list of Kubernetes, for its namespace: what the selector leaves out there counts as gone.
 
     The index may be kvctl's own, or a router's in Redis or Dynamo. A router keeps no times: its
     entries of a pod are purged all together, after another look at the engine.

@@ -126,6 +126,7 @@ class Reconciling:
             [*fleet.pods, *(Pod(each.name, ()) for each in fleet.skipped)],
             self._options,
             whole_fleet=fleet.complete,
+            speaks_of=fleet.speaks_of,
             api_key=self._run.api_key,
             rebuild=self._rebuild(index),
         )

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvctl.errors import KvctlError
@@ -53,6 +53,7 @@ class KubernetesPods:
         cluster = load_cluster(options.kubeconfig, options.kube_context)
         namespace = None if options.all_namespaces else options.namespace or cluster.namespace
         self._preset = options.preset
+        self._namespace = namespace
         self._api = PodsApi(cluster, namespace, options.selector or options.preset.selector)
 
     @property
@@ -62,7 +63,8 @@ class KubernetesPods:
 
     def pods(self) -> FleetSnapshot:
         """The fleet now."""
-        return _snapshot(self._api.read_all()[0], self._preset)
+        found = _snapshot(self._api.read_all()[0], self._preset)
+        return replace(found, namespace=self._namespace)
 
     def watch(self) -> KubernetesWatch:
         """Follow the fleet from now on."""

@@ -23,12 +23,18 @@ class FleetSnapshot:
     """The pods of a fleet at one time.
 
     ``complete`` says that the list was read to its end: only then does a pod's absence mean that
-    the pod is gone.
+    the pod is gone. ``namespace`` is the one that was listed: a pod of another, `other/pod-a`, is
+    not spoken of. None where pods of all were.
     """
 
     pods: tuple[Pod, ...]
     skipped: tuple[SkippedPod, ...] = ()
     complete: bool = True
+    namespace: str | None = None
+
+    def speaks_of(self, pod: str) -> bool:
+        """Whether the pod would be in the list if it were there."""
+        return self.namespace is None or pod.startswith(f"{self.namespace}/")
 
 
 class PodSource(Protocol):

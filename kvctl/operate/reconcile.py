@@ -12,7 +12,7 @@ from typing import Any
 from kvctl.engine import EngineClient, EngineState, Operations, PodState, State, probe_state
 from kvctl.errors import KvctlError
 from kvctl.fleet import Pod
-from kvctl.index import PurgeableIndex
+from kvctl.index import PurgeableIndex, StreamFacts
 from kvctl.operate.memory import Memory
 from kvctl.operate.plan import (
     CLOCK_MARGIN_S,
@@ -127,9 +127,9 @@ class Round:
 class Reconciler:
     """Rounds over one index and one fleet. ``memory`` keeps what a round leaves to the next.
 
-    ``whole_fleet`` says that ``pods`` are all there are: streams of other pods are then purged as
-    gone. Otherwise these are left alone. ``rebuild`` brings back what a purged pod that is awake
-    has stored since; it may raise `ResyncError`.
+    ``whole_fleet`` says that ``pods`` are all there are, of those that it ``speaks_of``: streams of
+    other pods are then purged as gone. Otherwise these are left alone. ``rebuild`` brings back what
+    a purged pod that is awake has stored since; it may raise `ResyncError`.
     """
 
     def __init__(
@@ -140,6 +140,7 @@ class Reconciler:
         options: ReconcileOptions,
         *,
         whole_fleet: bool,
+        speaks_of: Callable[[str], bool] = lambda _pod: True,
         api_key: str | None = None,
         rebuild: Callable[[Pod], Resync] | None = None,
     ) -> None:
@@ -148,6 +149,7 @@ class Reconciler:
         self._memory = memory
         self._pods = [pod for pod in pods if pod.api is not None]
         self._fleet = {pod.name for pod in pods} if whole_fleet else None
+        self._speaks_of = speaks_of
         self._options = options
         self._api_key = api_key
 
@@ -160,13 +162,19 @@ class Reconciler:
             facts,
             states,
             memory,
-            fleet=self._fleet,
+            fleet=self._all_there_are(facts),
             now=clock(),
             clock_margin=self._options.clock_margin,
             certain_names=self._index.traits.pod_names,
         )
         decisions = [self._opted_in(decision, clock()) for decision in made.decisions]
         return made, tuple(Outcome(each, self._stale(each)) for each in decisions)
+
+    def _all_there_are(self, facts: Sequence[StreamFacts]) -> set[str] | None:
+        """The names that are not gone: those of the fleet, and those that its list is not about."""
+        if self._fleet is None:
+            return None
+        return self._fleet | {fact.pod for fact in facts if not self._speaks_of(fact.pod)}
 
     def apply(self, made: Plan, outcomes: Sequence[Outcome]) -> Round:
         """Purge what the plan says is stale, and remember the round.

@@ -270,3 +270,13 @@ def test_a_pod_in_kubernetes_is_reset_by_its_name(kvctl, server, cluster, engine
     result = kvctl("reset", "pod-a", *cluster, "--yes", "-o", "json")
     assert result.code == 0
     assert result.json["pod"] == "prod/pod-a"
+
+
+def test_top_keeps_n_for_the_number_of_looks(kvctl, cluster, server, engine) -> None:
+    server.put(as_pod(engine("pod-a")))
+    told = kvctl("top", "--help", COLUMNS="200")
+    assert "--count" in told.out
+    assert "--namespace" in told.out
+    shown = kvctl("top", *cluster, "-l", "app=vllm", "-n", "1", "--interval", "0.3", "-o", "json")
+    assert shown.code == 0
+    assert "prod/pod-a" in {row["pod"] for row in shown.json["pods"]}

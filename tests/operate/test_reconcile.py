@@ -11,7 +11,7 @@ import requests
 from driving import complete, fault, fleet_pod
 
 from kvctl.errors import KvctlError
-from kvctl.fleet import Pod
+from kvctl.fleet import FleetSnapshot, Pod
 from kvctl.index import SqliteIndex
 from kvctl.operate.reconcile import ReconcileOptions, Reconciler, Round
 from kvctl.operate.resync import resync
@@ -46,6 +46,7 @@ class Bench:
 
     def round(self, pods: list[Pod] | None = None, *, whole: bool = False, **options) -> Round:
         rebuild = options.pop("rebuild", None)
+        speaks_of = options.pop("speaks_of", lambda _pod: True)
         given = {"clock_margin": 0.0, "timeout": 5.0} | options
         return Reconciler(
             self.index,
@@ -53,6 +54,7 @@ class Bench:
             [self.known] if pods is None else pods,
             ReconcileOptions(**given),
             whole_fleet=whole,
+            speaks_of=speaks_of,
             rebuild=rebuild,
         ).run()
 
@@ -234,6 +236,14 @@ def test_a_pod_that_is_gone_is_purged_only_where_the_whole_fleet_is_known(bench:
     assert verdicts(done) == ["purge"]
     assert "not in the fleet" in done.outcomes[0].decision.reason
     assert bench.index.entries_in("pod-a") == 0
+
+
+def test_a_list_of_one_namespace_says_nothing_of_a_pod_of_another(bench: Bench) -> None:
+    listed = FleetSnapshot((), namespace="team-a")
+    assert bench.round(pods=[], whole=True, speaks_of=listed.speaks_of).outcomes == ()
+    assert bench.index.entries_in("pod-a") == 4
+    assert listed.speaks_of("team-a/pod-a")
+    assert not listed.speaks_of("team-b/pod-a")
 
 
 def test_a_plan_that_would_purge_too_much_is_refused_whole(bench: Bench) -> None:
