@@ -18,6 +18,7 @@ from kvctl.index.packed import (
     count_of,
     lora_under,
     pack,
+    shortened,
     stored_at,
 )
 from kvctl.index.runs import Runs
@@ -147,8 +148,11 @@ class Tier:
     def _made_runs(self) -> Runs:
         runs = self._runs = Runs()
         for packed, contents in self.together():
-            if len(contents) == count_of(packed):
+            left = len(contents)
+            if left == count_of(packed):
                 runs.add(packed)
+            elif contents == contents_of(packed)[:left]:
+                runs.add(shortened(packed, left))
             else:
                 for content in contents:
                     runs.add_one(content)

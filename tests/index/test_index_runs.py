@@ -62,6 +62,15 @@ def test_an_identity_under_two_names_goes_with_the_second(tier: Tier) -> None:
     assert tier.covered(PROMPT)[1:8] == [True] * 7
 
 
+def test_a_run_that_lost_its_end_is_still_one(tier: Tier) -> None:
+    assert tier.leading(PROMPT) == 8
+    for name in (7, 6):
+        tier.remove(name)
+    assert tier.leading(PROMPT) == 6
+    add(tier, [0x107], PROMPT[6:7])
+    assert tier.leading(PROMPT) == 7
+
+
 # What a tier goes through: runs of the prompt stored, and removals of any block.
 STEPS = st.lists(
     st.one_of(
