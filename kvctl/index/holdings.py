@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
@@ -10,7 +10,6 @@ from kvctl.index.content import Content, is_anchored
 from kvctl.index.model import Entry
 from kvctl.index.packed import Packed, content_of, lora_under, pack
 from kvctl.index.policy import Removals
-from kvctl.index.runs import Runs
 from kvctl.index.spans import lora_of, medium_of, named_of, span_of
 from kvctl.index.tier import Tier
 
@@ -38,10 +37,6 @@ class Group:
         if len(self.tiers) == 1 and not self.dropped:
             return self.entries
         return len(set(self.dropped).union(*(tier.held for tier in self.tiers.values())))
-
-    def media(self) -> Mapping[str, Runs]:
-        """What is held, by medium."""
-        return {medium: tier.runs() for medium, tier in self.tiers.items()}
 
     def find(self, block_hash: BlockHash) -> Content | None:
         """Identity of the block of that name, if it is known."""

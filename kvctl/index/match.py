@@ -49,7 +49,8 @@ class MatchedGroup(Protocol):
         """How many blocks the group names."""
         ...
 
-    def media(self) -> Mapping[str, MatchedMedium]:
+    @property
+    def tiers(self) -> Mapping[str, MatchedMedium]:
         """What is held, by medium."""
         ...
 
@@ -77,7 +78,8 @@ def match_holdings(
     """
     chains: dict[tuple[str, int], list[Content]] = {}
     best: dict[str, PodMatch] = {}
-    for (pod, rank), holdings in sorted(streams.items(), key=lambda item: item[0]):
+    for pod, rank in sorted(streams):
+        holdings = streams[pod, rank]
         groups = deciding_groups(holdings.groups)
         size = max([group.block_size for group in groups], default=0)
         if isinstance(wanted, Prompt):
@@ -112,11 +114,11 @@ def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:
     Where the engine does not tell the kinds (vLLM before 0.22) that is the fullest group: a
     full-attention group names every block, the others some of them.
     """
-    full = [group for group in groups.values() if group.kind == FULL_ATTENTION]
-    if full or not groups:
-        return full
-    if len(groups) == 1:
+    if len(groups) < 2:
         return list(groups.values())
+    full = [group for group in groups.values() if group.kind == FULL_ATTENTION]
+    if full:
+        return full
     return [min(groups.items(), key=lambda item: (-item[1].named, -item[1].block_size, item[0]))[1]]
 
 
@@ -126,7 +128,7 @@ def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[
         return 0, 0
     in_gpu = anywhere = len(contents)
     for group in groups:
-        media = group.media()
+        media = group.tiers
         run = media[GPU].leading(contents) if GPU in media else 0
         in_gpu = min(in_gpu, run)
         if len(media) > 1 or GPU not in media:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from kvctl.events import BlockHash, hash_text
 
 GPU = "GPU"
@@ -156,8 +158,7 @@ def _add(total: dict[str, int], more: dict[str, int]) -> None:
         total[name] = total.get(name, 0) + count
 
 
-@dataclass(frozen=True)
-class PodMatch:
+class PodMatch(Struct, frozen=True):
     """How much of a prompt one pod holds, from its first block on.
 
     ``blocks`` counts leading blocks in GPU memory; ``blocks_any_medium`` goes on through

@@ -92,17 +92,24 @@ def first_of(packed: Packed) -> Content:
     return packed[first : first + (packed[_WIDTH] & ~_LORA)]
 
 
+def shortened(packed: Packed, count: int) -> Packed:
+    """Only the first ``count`` blocks, of one or more."""
+    width = packed[_WIDTH] & ~_LORA
+    first = _FIRST_CHECK + packed[_COUNT]
+    checks = packed[_FIRST_CHECK : _FIRST_CHECK + count]
+    joined = packed[first : first + count * width]
+    return _pack(checks, joined, stored_at(packed), lora_under(packed))
+
+
 def shared_with(packed: Packed, contents: Sequence[Content], at: int) -> int:
     """How many blocks, from the first on, are those of ``contents`` from ``at`` on."""
     count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
     first = _FIRST_CHECK + count
-    wanted = contents[at : at + count]
-    if packed.startswith(b"".join(wanted), first):
-        return len(wanted)
-    shared = 0
-    while packed.startswith(wanted[shared], first + shared * width):
-        shared += 1
-    return shared
+    # An identity stands for all the blocks before it: where the last is the same, all are.
+    count = min(count, len(contents) - at)
+    while count and not packed.startswith(contents[at + count - 1], first + (count - 1) * width):
+        count -= 1
+    return count
 
 
 def _check(name: BlockHash) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvctl.index.content import Content
-from kvctl.index.packed import Packed, contents_of, first_of, shared_with
+from kvctl.index.packed import Packed, contents_of, first_of, shared_with, shortened
 
 
 class Runs:
     """The identities held in one medium.
 
-    A run is whole as long as nothing of it was removed, and nothing else begins where it does.
-    Then its blocks are kept one by one, counted: two names may have one identity.
+    A run ends before the first block of it that was removed, or is none if another run begins
+    where it does. Blocks in no run are kept one by one, counted: two names may have one identity.
     """
 
     __slots__ = ("_starts",)
@@ -42,9 +42,22 @@ class Runs:
         self._starts[content] = there + 1
 
     def remove(self, packed: Packed, content: Content) -> None:
-        """Remove a block of a run, or one that was added by itself."""
-        if self._starts.get(first_of(packed)) is packed:
-            self._take_apart(packed)
+        """Remove a block that was added with ``packed``, or by itself."""
+        first = first_of(packed)
+        run = self._starts.get(first)
+        if not isinstance(run, bytes) or content not in (contents := contents_of(run)):
+            self._remove_one(content)
+            return
+        # The engine evicts from the end: mostly there is nothing behind.
+        place = contents.index(content)
+        if place:
+            self._starts[first] = shortened(run, place)
+        else:
+            del self._starts[first]
+        for behind in contents[place + 1 :]:
+            self.add_one(behind)
+
+    def _remove_one(self, content: Content) -> None:
         there = self._starts[content]
         assert isinstance(there, int)
         if there > 1:
@@ -67,7 +80,7 @@ class Runs:
         covered = [False] * len(contents)
         for at, content in enumerate(contents):
             there = self._starts.get(content)
-            if there is not None and not covered[at]:
+            if there is not None:
                 held = 1 if isinstance(there, int) else shared_with(there, contents, at)
                 covered[at : at + held] = [True] * held
         return covered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from kvctl.index.packed import (
     count_of,
     lora_under,
     pack,
+    shortened,
     stored_at,
 )
 from kvctl.index.runs import Runs
@@ -100,17 +101,13 @@ class Tier:
             self._gone(name, packed)
         return packed
 
-    def runs(self) -> Runs:
-        """What tells which of a prompt's blocks are held."""
-        if self._runs is None:
-            self._runs = Runs()
-            for packed, contents in self.together():
-                if len(contents) == count_of(packed):
-                    self._runs.add(packed)
-                else:
-                    for content in contents:
-                        self._runs.add_one(content)
-        return self._runs
+    def leading(self, contents: Sequence[Content]) -> int:
+        """How many blocks are held, from the first on, without a gap."""
+        return (self._runs or self._made_runs()).leading(contents)
+
+    def covered(self, contents: Sequence[Content]) -> list[bool]:
+        """Of each block, whether it is held."""
+        return (self._runs or self._made_runs()).covered(contents)
 
     def together(self) -> Iterator[tuple[Packed, list[Content]]]:
         """Every entry's identity, those that were stored together with what they are packed in."""
@@ -147,3 +144,16 @@ class Tier:
         self.unanchored -= not all_anchored(packed)
         if self._runs is not None:
             self._runs.remove(packed, content_of(packed, name))
+
+    def _made_runs(self) -> Runs:
+        runs = self._runs = Runs()
+        for packed, contents in self.together():
+            left = len(contents)
+            if left == count_of(packed):
+                runs.add(packed)
+            elif contents == contents_of(packed)[:left]:
+                runs.add(shortened(packed, left))
+            else:
+                for content in contents:
+                    runs.add_one(content)
+        return runs

@@ -39,10 +39,7 @@ class _Group:
     kind: str | None
     block_size: int
     named: int
-    held: dict[str, _Medium] = field(default_factory=dict)
-
-    def media(self) -> dict[str, _Medium]:
-        return self.held
+    tiers: dict[str, _Medium] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,7 +122,7 @@ def match(db: sqlite3.Connection, prompt: Prompt) -> dict[str, PodMatch]:
     for at, number, kind, size, count in groups:
         held[at].groups[number] = _Group(kind, size, count)
     for content, at, number, medium in _holders(db, prompt, held):
-        held[at].groups[number].held.setdefault(medium, _Medium()).add(content)
+        held[at].groups[number].tiers.setdefault(medium, _Medium()).add(content)
     return match_holdings(known, prompt)
 
 
