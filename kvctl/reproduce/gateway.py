@@ -28,7 +28,6 @@ from kvctl.index import (
     Traits,
 )
 from kvctl.index.match import prompt_contents
-from kvctl.operate.memory import Memory
 from kvctl.operate.reconcile import ReconcileOptions, Reconciler
 from kvctl.operate.sources import stream_sources
 from kvctl.reproduce.engines import Engine
@@ -303,9 +302,6 @@ class _RoundMemory:
     def remember(self, name: str, value: str) -> None:
         """Keep a text under a name."""
         self._texts[name] = value
-
-
-_: type[Memory] = _RoundMemory
 
 
 def _has_clear(batch: Batch) -> bool:
