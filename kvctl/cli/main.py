@@ -17,6 +17,7 @@ from kvctl.cli import (
     config,
     control,
     doctor,
+    explain,
     index,
     pods,
     reconcile,
@@ -54,6 +55,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(capture.app, name="capture")
 app.add_typer(config.app, name="config")
 app.command()(sim.sim)
+app.command()(explain.explain)
 app.command()(completion.completion)
 
 
