@@ -10,7 +10,7 @@ import kvctl
 PACKAGE = Path(kvctl.__file__).parent
 # From the top down; DESIGN's order.
 LAYERS = [
-    "cli", "reproduce", "operate", "router", "fleet", "engine", "stream", "index", "capture",
+    "cli", "reproduce", "report", "operate", "router", "fleet", "engine", "stream", "index", "capture",
     "events",
 ]  # fmt: skip
 SHARED = {"errors", "lazy", "text", "__init__"}

@@ -1,0 +1,111 @@
+"""All that an operator should know of a capture, the worst first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from kvctl.index import IndexSummary
+from kvctl.report.finding import SEVERITIES, Finding
+from kvctl.report.lossfindings import beginnings, doubts, recovered, stored_again
+from kvctl.report.streamfindings import (
+    clocks,
+    over_capacity,
+    strange,
+    unanchored,
+    undecodable,
+    unheard,
+)
+from kvctl.report.timeline import Timeline
+from kvctl.report.wipefindings import wipes
+from kvctl.report.words import clock, engine, name, seconds
+from kvctl.text import plural
+
+MOST_OF_A_KIND = 50
+"""So many findings of one kind are told one by one, the heaviest first."""
+
+
+def find(
+    timeline: Timeline,
+    summary: IndexSummary,
+    warnings: Iterable[str] = (),
+    *,
+    num_gpu_blocks: int | None = None,
+) -> list[Finding]:
+    """All findings, the most severe first, then by time."""
+    kinds = (
+        wipes(timeline),
+        doubts(timeline),
+        stored_again(timeline),
+        unheard(timeline),
+        beginnings(timeline),
+        recovered(timeline),
+        undecodable(timeline),
+        over_capacity(summary, num_gpu_blocks),
+        unanchored(summary),
+        strange(timeline),
+        clocks(timeline),
+        _damage(warnings),
+    )
+    found = [finding for kind in kinds for finding in _heaviest(kind)]
+    return sorted(
+        found,
+        key=lambda each: (
+            SEVERITIES.index(each.severity),
+            float("inf") if each.begin is None else each.begin,
+        ),
+    )
+
+
+def _heaviest(kind: Iterable[Finding]) -> list[Finding]:
+    found = sorted(kind, key=lambda each: (SEVERITIES.index(each.severity), -each.weight))
+    kept, rest = found[:MOST_OF_A_KIND], found[MOST_OF_A_KIND:]
+    if rest:
+        first = rest[0]
+        kept.append(
+            Finding(
+                first.severity,
+                first.kind,
+                f"{len(rest):,} more like these",
+                "They are no worse than those that are told one by one.",
+                "See the table of what happened, or the report as JSON.",
+            )
+        )
+    return kept
+
+
+def _damage(warnings: Iterable[str]) -> Iterator[Finding]:
+    for text in warnings:
+        yield Finding(
+            "medium",
+            "damage",
+            name(text),
+            "The file is not whole: what is missing may have changed the picture.",
+            "If there is another copy of it, compare (kvctl capture info).",
+        )
+
+
+def headline(timeline: Timeline, found: Sequence[Finding]) -> str:
+    """The report in a sentence or two."""
+    windows = [each for each in found if each.kind in ("stale-window", "restart") and each.weight]
+    parts = []
+    if windows:
+        longest = max(windows, key=lambda each: (each.end or 0.0) - (each.begin or 0.0))
+        span = (longest.end or 0.0) - (longest.begin or 0.0)
+        parts.append(
+            f"{plural(len(windows), 'window')} in which entries may have been stale, the longest "
+            f"{seconds(span)} at most ({engine(longest.pod or '', longest.rank)}, from "
+            f"{clock(longest.begin)})"
+        )
+    else:
+        parts.append("No window shows in which entries were stale")
+    tally = timeline.tally
+    lost = sum(lane.lost for lane in timeline.lanes.values())
+    parts.append(
+        f"{plural(tally.clears, 'clear')}, {plural(len(tally.restarts), 'restart')}, "
+        f"{plural(lost, 'batch')} lost"
+    )
+    told = Counter(each.severity for each in found)
+    counts = [f"{told[each]:,} {each}" for each in SEVERITIES if told[each]]
+    parts.append(f"Findings: {', '.join(counts) or 'none'}")
+    return ". ".join(parts) + "."
