@@ -113,7 +113,7 @@ class Sampled(Generic[Key]):
         first = self._first or 0
         return [row.get(first + number) for number in range(self.count)]
 
-    def keys(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[Key]:
         """The keys there are, in order of appearance."""
         return iter(self._rows)
 
