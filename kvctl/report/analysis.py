@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvctl import __version__
@@ -45,12 +45,14 @@ def analyse(
     until: Until | None = None,
     removals: Removals = Removals.COUNT,
     num_gpu_blocks: int | None = None,
+    pods: Collection[str] = (),
     warnings: Callable[[], Sequence[str]] = tuple,
 ) -> Report:
     """Take all records in, in stream order.
 
     ``since`` (engine time) only begins the report: what was before is in the index.
-    ``warnings`` are asked for at the end: reading brings them.
+    ``warnings`` are asked for at the end: reading brings them. ``pods`` were to be looked at: that
+    one is not there is a finding.
     """
     index = MemoryIndex(removals=removals, lineage=True)
     timeline = Timeline(index, since=since)
@@ -63,8 +65,17 @@ def analyse(
     replay(records, index, until=until, watch=watch)
     timeline.finish()
     summary = index.summary()
+    seen = {lane.pod for lane in timeline.lanes.values()}
     told = tuple(warnings())
-    found = tuple(find(timeline, summary, told, num_gpu_blocks=num_gpu_blocks))
+    found = tuple(
+        find(
+            timeline,
+            summary,
+            told,
+            absent=sorted(set(pods) - seen),
+            num_gpu_blocks=num_gpu_blocks,
+        )
+    )
     return Report(
         tuple(sources),
         time.time(),

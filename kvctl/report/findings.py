@@ -30,9 +30,13 @@ def find(
     summary: IndexSummary,
     warnings: Iterable[str] = (),
     *,
+    absent: Iterable[str] = (),
     num_gpu_blocks: int | None = None,
 ) -> list[Finding]:
-    """All findings, the most severe first, then by time."""
+    """All findings, the most severe first, then by time.
+
+    ``warnings`` are the readers', ``absent`` pods that were asked for and are not there.
+    """
     kinds = (
         wipes(timeline),
         doubts(timeline),
@@ -46,6 +50,7 @@ def find(
         strange(timeline),
         clocks(timeline),
         _damage(warnings),
+        _absent(absent),
     )
     found = [finding for kind in kinds for finding in _heaviest(kind)]
     return sorted(
@@ -82,6 +87,18 @@ def _damage(warnings: Iterable[str]) -> Iterator[Finding]:
             name(text),
             "The file is not whole: what is missing may have changed the picture.",
             "If there is another copy of it, compare (kvctl capture info).",
+        )
+
+
+def _absent(pods: Iterable[str]) -> Iterator[Finding]:
+    for pod in pods:
+        yield Finding(
+            "medium",
+            "absent-pod",
+            f"no batch of {name(pod)} in the capture",
+            "Of what happened to it nothing can be told.",
+            "kvctl capture info lists the pods that are in it.",
+            pod,
         )
 
 

@@ -33,7 +33,7 @@ _END_OF_TIME = 253_402_300_799.0
 
 
 class Timeline:
-    """What a run of records shows. ``see`` takes each after ``index``, whose clears purge, took it.
+    """What a run of records shows. ``see`` takes each after ``index`` took it.
 
     What lies before ``since`` (engine time) makes the state that the report begins with, and is
     not counted. ``tally`` counts the rest, ``activity`` samples it.
@@ -109,8 +109,8 @@ class Timeline:
             self._count(lane, events, change)
             activity = self.activity.at((lane.pod, lane.rank), at, had)
             _count_events(activity, events)
-            if clears:
-                activity.level(0)
+            if clears:  # how low it was before what came behind the clear
+                activity.level(max(0, had - change.cleared))
             activity.level(lane.entries)
             if lane.entries > lane.peak or lane.peak_at is None:
                 lane.peak, lane.peak_at = lane.entries, at
