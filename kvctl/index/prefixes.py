@@ -51,10 +51,10 @@ class PrefixRun:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """``runs`` are the biggest that several engines hold or that fork, in the order of a walk
-    from the roots; ``shared`` is how many such there are. ``spread`` tells, for a number of
-    engines, how many distinct blocks so many can match. ``cut_off`` counts distinct blocks that
-    nobody can match, since a block before them is gone.
+    """``runs`` are the biggest that several engines hold or that fork (by blocks, times holders,
+    times continuations), in the order of a walk from the roots; ``shared`` is how many such there
+    are. ``spread`` tells, for a number of engines, how many distinct blocks so many can match.
+    ``cut_off`` counts distinct blocks that nobody can match, since a block before them is gone.
     """
 
     runs: tuple[PrefixRun, ...]
@@ -175,7 +175,7 @@ class _Tree:
     def shared_runs(self, most: int) -> list[tuple[int, Content]]:
         """The biggest runs, as (blocks before it, last block)."""
         found = nlargest(most, self._shared_runs())
-        return [(begin, end) for _entries, _depth, end, begin in found]
+        return [(begin, end) for _weight, _depth, end, begin in found]
 
     def _shared_runs(self) -> Iterator[tuple[int, int, Content, int]]:
         for content, (mask, depth) in self._nodes.items():
@@ -187,7 +187,9 @@ class _Tree:
                 while before in self._nodes and not self._is_end(before):
                     begin -= 1
                     before = self._lineage[before]
-                yield (depth - begin) * holders, depth, content, begin
+                # What finds it: every prompt that goes on behind it, at every engine.
+                ways = max(1, self._forks.get(content, 1))
+                yield (depth - begin) * holders * ways, depth, content, begin
 
     def _is_end(self, content: Content) -> bool:
         following = self._next.get(content)

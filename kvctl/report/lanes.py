@@ -17,7 +17,7 @@ from kvctl.text import plural
 WIDTH = 1000
 MOST_LANES = 64
 
-_LEFT, _RIGHT = 112, 944
+_LEFT, _RIGHT = 130, 944
 _TOP, _STEP, _HEIGHT = 22, 72, 46
 _STRIP = 6
 _LABEL = 15
@@ -323,7 +323,7 @@ def _shade(slice_: Activity, busiest: int) -> int:
 def _shortened(lane: Lane) -> str:
     """The label: pods of one deployment differ at the end of their names."""
     shown = engine(lane.pod, lane.rank).replace(" rank ", " r")
-    return shown if len(shown) <= _LABEL else f"{shown[:4]}…{shown[5 - _LABEL :]}"
+    return shown if len(shown) <= _LABEL else f"…{shown[1 - _LABEL :]}"
 
 
 def _description(timeline: Timeline, lanes: Sequence[Lane]) -> str:

@@ -146,7 +146,7 @@ def _time_of(finding: Finding) -> Markup:
         return join(f"from {hour(finding.begin)}")
     if finding.end == finding.begin:
         return join(hour(finding.begin))
-    return join(f"{hour(finding.begin)} to", tag("br"), hour(finding.end))
+    return join(f"{hour(finding.begin)} to ", tag("br"), hour(finding.end))
 
 
 def _charts(report: Report, lanes: list[Lane]) -> Iterator[Markup]:
@@ -263,6 +263,7 @@ def _happenings(report: Report) -> Iterator[Markup]:
             ((hour(at), *cells) for at, cells in rows[:_MOST_ROWS]),
             right=("Entries", "Stale, at most"),
             nowrap=("Time", "Seq"),
+            wide=("Pod", "What"),
         ),
     )
 
@@ -309,6 +310,8 @@ def _pods(report: Report) -> Iterator[Markup]:
                 for stream in [streams.get((lane.pod, lane.rank))]
             ),
             right=numbers,
+            nowrap=("Last heard",),
+            wide=("Model",),
         ),
     )
 
@@ -334,4 +337,5 @@ def _notes(report: Report) -> Iterator[Markup]:
             for note in notes
         ),
         nowrap=("Time",),
+        wide=("Pod", "Note"),
     )

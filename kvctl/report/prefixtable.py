@@ -11,7 +11,7 @@ from kvctl.report.tables import scrolled, table
 from kvctl.report.words import engine, name
 from kvctl.text import plural
 
-_MOST_HOLDERS = 8
+_MOST_HOLDERS = 4
 _BAR = 190
 
 
@@ -30,7 +30,8 @@ def prefix_section(tree: PrefixTree, pods: set[str]) -> Iterator[Markup]:
     yield tag(
         "p",
         "Runs of leading blocks that several pods hold at the end, or that fork into several "
-        f"continuations; those behind another stand below it. {spread_words(tree.spread)}",
+        "continuations: most blocks times pods times continuations first, those behind another "
+        f"below it. {spread_words(tree.spread)}",
         class_="under",
     )
     yield scrolled(
@@ -54,6 +55,7 @@ def prefix_section(tree: PrefixTree, pods: set[str]) -> Iterator[Markup]:
             ),
             right=("Blocks in it", "Tokens up to it"),
             nowrap=("Blocks",),
+            wide=("Pods",),
         ),
     )
 
@@ -72,7 +74,7 @@ def continuation(run: PrefixRun) -> str:
     """What comes behind the run."""
     if run.continuations > 1:
         return f"forks into {run.continuations:,}"
-    return "goes on at fewer pods" if run.continuations else "ends"
+    return "at fewer pods" if run.continuations else "ends"
 
 
 def _level(runs: tuple[PrefixRun, ...], place: int) -> int:

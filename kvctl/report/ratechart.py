@@ -12,7 +12,7 @@ from kvctl.report.words import hour, seconds
 
 MOST_COLUMNS = 120
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 112, 944, 14, 154
+_LEFT, _RIGHT, _TOP, _BOTTOM = 130, 944, 14, 154
 _TYPES = (("stores", "x1"), ("removes", "x2"), ("clears", "x3"), ("unknown", "x4"))
 
 

@@ -14,12 +14,17 @@ def table(
     *,
     right: Iterable[str] = (),
     nowrap: Iterable[str] = (),
+    wide: Iterable[str] = (),
     class_: str | None = None,
 ) -> Markup:
     """A table; the first cell of a row names it. ``right`` aligns columns of numbers, ``nowrap``
-    keeps the cells of a column in a line."""
-    numbers, lines = set(right), set(nowrap)
-    kinds = ["n" if head in numbers else "when" if head in lines else None for head in heads]
+    keeps the cells of a column in a line, ``wide`` gives it room."""
+    kinds_of = {
+        **dict.fromkeys(right, "n"),
+        **dict.fromkeys(nowrap, "when"),
+        **dict.fromkeys(wide, "wide"),
+    }
+    kinds = [kinds_of.get(head) for head in heads]
     return tag(
         "table",
         tag("caption", caption),
