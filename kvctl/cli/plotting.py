@@ -81,13 +81,18 @@ class _Drawing:
 
     def rate(self, timeline: Timeline, axis: TimeAxis) -> None:
         # A column of the chart is a cell; the frame and the numbers take about ten.
-        found, width = columns(timeline, max(10, self._width - 10))
-        busy = [column for column in found if column.events]
-        rates = [column.events / width for column in busy]
-        times = [max(axis.begin, min(axis.end, column.begin + width / 2)) for column in busy]
+        cells = max(10, self._width - 10)
+        found, width = columns(timeline, cells)
+        rates = [column.events / width for column in found]
+        step = (axis.end - axis.begin) / cells
+        bars = [
+            (at, rates[min(len(rates) - 1, max(0, int((at - found[0].begin) / width)))])
+            for at in (axis.begin + (cell + 0.5) * step for cell in range(cells))
+        ]
+        busy = [(at, rate) for at, rate in bars if rate]
         figure = self._figure(_RATE_ROWS, axis)
-        signal = figure.signal(times, rates, marker=self._marker(0, bar=True)).fillx()
-        figure.draw(signal)
+        times, heights = [at for at, _rate in busy], [rate for _at, rate in busy]
+        figure.draw(figure.signal(times, heights, marker=self._marker(0, bar=True)).fillx())
         self._write(f"events per second, all pods, in columns of {seconds(width)}")
         self._show(figure, max(rates, default=0.0))
 
@@ -105,22 +110,31 @@ class _Drawing:
         return figure
 
     def _marker(self, number: int, *, bar: bool = False) -> Any:
+        if bar:
+            shape = "#" if self._ascii else "█"
+        elif self._coloured:
+            shape = "." if self._ascii else "braille"
+        else:
+            shape = _LETTERS[number]
         if not self._coloured:
-            sign = "#" if bar else _LETTERS[number]
-            return sign if self._ascii or not bar else "█"
-        marker = self._plotext.marker("." if self._ascii else "hd" if bar else "braille")
-        return marker.pixel(_COLOURS[number])
+            return shape
+        return self._plotext.marker(shape, pixel=_COLOURS[number])
 
     def _legend(self, lanes: Sequence[Lane]) -> None:
+        """Which line is which pod's; a name stays in a line if one can hold it."""
         from rich.text import Text
 
         console = stdout_console()
         line = Text()
         for number, lane in enumerate(lanes):
             sign = ("*" if self._ascii else "●") if self._coloured else _LETTERS[number]
-            line.append(f"{sign} ", style=f"color({_COLOURS[number]})" if self._coloured else "")
-            line.append(engine(lane.pod, lane.rank) + "   ")
-        line.rstrip()
+            key = Text(f"{sign} ", style=f"color({_COLOURS[number]})" if self._coloured else "")
+            key.append(engine(lane.pod, lane.rank), style="default" if self._coloured else "")
+            if line and len(line) + 3 + len(key) > self._width:
+                console.print(line)
+                line = key
+            else:
+                line = Text("   ").join([line, key]) if line else key
         console.print(line)
 
     def _show(self, figure: Any, top: float) -> None:
