@@ -85,10 +85,12 @@ class _Drawing:
         found, width = columns(timeline, cells)
         rates = [column.events / width for column in found]
         step = (axis.end - axis.begin) / cells
-        bars = [
-            (at, rates[min(len(rates) - 1, max(0, int((at - found[0].begin) / width)))])
-            for at in (axis.begin + (cell + 0.5) * step for cell in range(cells))
-        ]
+        centres = [axis.begin + (cell + 0.5) * step for cell in range(cells)]
+        bars = []
+        for at in centres:
+            place = min(len(rates) - 1, max(0, int((at - found[0].begin) / width)))
+            # The end of the last column may lie behind the middle of the last cell.
+            bars.append((at, rates[place] if at != centres[-1] else max(rates[place:])))
         busy = [(at, rate) for at, rate in bars if rate]
         figure = self._figure(_RATE_ROWS, axis)
         times, heights = [at for at, _rate in busy], [rate for _at, rate in busy]
