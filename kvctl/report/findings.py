@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from kvctl.index import IndexSummary
 from kvctl.report.finding import SEVERITIES, Finding
@@ -17,7 +18,7 @@ from kvctl.report.streamfindings import (
     unheard,
 )
 from kvctl.report.timeline import Timeline
-from kvctl.report.wipefindings import wipes
+from kvctl.report.wipefindings import is_window, wipes
 from kvctl.report.words import clock, engine, name, seconds
 from kvctl.text import plural
 
@@ -52,7 +53,10 @@ def find(
         _damage(warnings),
         _absent(absent),
     )
-    found = [finding for kind in kinds for finding in _heaviest(kind)]
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in chain.from_iterable(kinds):
+        by_kind.setdefault(finding.kind, []).append(finding)
+    found = [finding for kind in by_kind.values() for finding in _heaviest(kind)]
     return sorted(
         found,
         key=lambda each: (
@@ -62,7 +66,7 @@ def find(
     )
 
 
-def _heaviest(kind: Iterable[Finding]) -> list[Finding]:
+def _heaviest(kind: list[Finding]) -> list[Finding]:
     found = sorted(kind, key=lambda each: (SEVERITIES.index(each.severity), -each.weight))
     kept, rest = found[:MOST_OF_A_KIND], found[MOST_OF_A_KIND:]
     if rest:
@@ -103,19 +107,19 @@ def _absent(pods: Iterable[str]) -> Iterator[Finding]:
 
 
 def headline(timeline: Timeline, found: Sequence[Finding]) -> str:
-    """The report in a sentence or two."""
-    windows = [each for each in found if each.kind in ("stale-window", "restart") and each.weight]
-    parts = []
+    """The report in a few sentences."""
+    windows = [wipe for wipe in timeline.wipes if is_window(wipe)]
     if windows:
-        longest = max(windows, key=lambda each: (each.end or 0.0) - (each.begin or 0.0))
-        span = (longest.end or 0.0) - (longest.begin or 0.0)
-        parts.append(
-            f"{plural(len(windows), 'window')} in which entries may have been stale, the longest "
-            f"{seconds(span)} at most ({engine(longest.pod or '', longest.rank)}, from "
-            f"{clock(longest.begin)})"
+        longest = max(windows, key=lambda wipe: wipe.window or 0.0)
+        at_least = "at least " if timeline.wipes.left_out else ""
+        first = (
+            f"{at_least}{plural(len(windows), 'window')} in which entries may have been stale, the "
+            f"longest {seconds(longest.window or 0.0)} at most "
+            f"({engine(longest.pod, longest.rank)}, from {clock(longest.after)})"
         )
+        parts = [f"{first[:1].upper()}{first[1:]}"]
     else:
-        parts.append("No window shows in which entries were stale")
+        parts = ["No window shows in which entries were stale"]
     tally = timeline.tally
     lost = sum(lane.lost for lane in timeline.lanes.values())
     parts.append(

@@ -28,6 +28,8 @@ MOST_NOTES = 200
 # block anew (vLLM). More are no accident.
 _USUAL_REPEATS = 1
 _LEAST_REPEATS = 2
+# A restart's window is not known yet when it is weighed; a new process takes about so long.
+_RESTART_S = 60.0
 # Engine clocks outside of this are no time: it ends with the year 9999.
 _END_OF_TIME = 253_402_300_799.0
 
@@ -168,7 +170,7 @@ class Timeline:
         if self._counts(at):
             self.tally.add(restart)
             lane.restarts += 1
-            self.wipes.add(wipe, change.cleared)
+            self.wipes.add(wipe, change.cleared * _RESTART_S)
             self.activity.at((lane.pod, lane.rank), at, had).level(lane.entries)
             self._span(at, received)
         else:
@@ -191,7 +193,7 @@ class Timeline:
         )  # fmt: skip
         _settle(lane, at, "clear")
         if self._counts(at):
-            self.wipes.add(wipe, lane.entries)
+            self.wipes.add(wipe, lane.entries * (1 + (wipe.window or 0.0)))
 
     def _again(self, lane: Lane, seq: int, at: float, blocks: int) -> None:
         if lane.doubt is not None:

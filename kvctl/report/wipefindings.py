@@ -21,10 +21,10 @@ def wipes(timeline: Timeline) -> Iterator[Finding]:
     for wipe in timeline.wipes:
         if wipe.kind == "restart":
             yield _restart(wipe)
-        elif not wipe.entries or wipe.inside or _is_prompt(wipe):
-            prompt.setdefault((wipe.pod, wipe.rank), []).append(wipe)
-        else:
+        elif wipe.entries and not wipe.inside and not _is_prompt(wipe):
             yield _late_clear(wipe)
+        else:
+            prompt.setdefault((wipe.pod, wipe.rank), []).append(wipe)
     for (pod, rank), wipes in prompt.items():
         yield _prompt_clears(pod, rank, wipes)
     if timeline.wipes.left_out:
@@ -35,6 +35,13 @@ def wipes(timeline: Timeline) -> Iterator[Finding]:
             "The report keeps the heaviest.",
             "--since, --until and --pod make a report of less.",
         )
+
+
+def is_window(wipe: Wipe) -> bool:
+    """Whether entries may have been stale for longer than a step, for a time that is known."""
+    if not wipe.entries or wipe.window is None:
+        return False
+    return wipe.kind == "restart" or not (wipe.inside or _is_prompt(wipe))
 
 
 def _is_prompt(wipe: Wipe) -> bool:

@@ -29,9 +29,7 @@ def hold(index: MemoryIndex, stream: Stream, *prompt: int) -> None:
 
 
 def told(tree: PrefixTree) -> list[tuple[int, int, tuple[Stream, ...], int, int | None]]:
-    return [
-        (run.begin, run.end, run.holders, run.continuations, run.above) for run in tree.runs
-    ]
+    return [(run.begin, run.end, run.holders, run.continuations, run.above) for run in tree.runs]
 
 
 A, A1, B = STREAMS
