@@ -328,14 +328,17 @@ def _notes(report: Report) -> Iterator[Markup]:
     if not notes.total:
         return
     yield tag("h2", "Notes in the capture")
-    yield table(
-        f"{plural(notes.total, 'note')}, by the recorder's clock."
-        + (f" {notes.left_out:,} are not shown." if notes.left_out else ""),
-        ("Time", "Pod", "Note"),
-        (
-            (hour(note.recv_ns / 1e9), engine(note.pod, note.rank), name(note.text))
-            for note in notes
+    yield scrolled(
+        "Table: notes",
+        table(
+            f"{plural(notes.total, 'note')}, by the recorder's clock."
+            + (f" {notes.left_out:,} are not shown." if notes.left_out else ""),
+            ("Time", "Pod", "Note"),
+            (
+                (hour(note.recv_ns / 1e9), engine(note.pod, note.rank), name(note.text))
+                for note in notes
+            ),
+            nowrap=("Time",),
+            wide=("Pod", "Note"),
         ),
-        nowrap=("Time",),
-        wide=("Pod", "Note"),
     )
