@@ -44,7 +44,7 @@ def batch(
 ) -> Batch:
     """A batch made at that second, which came to us ``lag`` seconds later."""
     received = round((at(second) + lag) * 1e9)
-    wire = WireBatch(received, pod, rank, f"kv@{pod}@tiny".encode(), seq, b"")
+    wire = WireBatch(received, pod, rank, f"kv@{pod}@tiny".encode(errors="replace"), seq, b"")
     return Batch(wire, EventBatch(at(second), list(events), rank))
 
 
