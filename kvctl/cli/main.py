@@ -22,6 +22,7 @@ from kvctl.cli import (
     pods,
     reconcile,
     replay,
+    report,
     reproduce,
     sim,
     tail,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(tail.tail)
 app.command()(replay.replay)
+app.command()(report.report)
 app.command()(pods.pods)
 app.command()(top.top)
 app.command()(doctor.doctor)
