@@ -129,15 +129,15 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def listening() -> set[str]:
     """The local addresses, as the system writes them, on which this process listens."""
     own = {
-        os.readlink(f"/proc/self/fd/{each}").removeprefix("socket:[").removesuffix("]")
-        for each in os.listdir("/proc/self/fd")
-        if os.path.islink(f"/proc/self/fd/{each}")
+        str(each.readlink()).removeprefix("socket:[").removesuffix("]")
+        for each in Path("/proc/self/fd").iterdir()
+        if each.is_symlink()
     }
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     lines += [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
@@ -244,9 +244,10 @@ def test_a_pod_that_takes_nothing_stops_the_local_side(forwards: Forwards, serve
     with connect(forwards.reach(pod(serve(slow)))) as connection:
         connection.settimeout(1)
         sent = 0
-        with pytest.raises(TimeoutError):
+        with suppress(TimeoutError):
             while sent < 64 * 1024 * 1024:
                 sent += connection.send(bytes(65536))
+        assert 0 < sent < 32 * 1024 * 1024
         go_on.set()
         wait_until(lambda: read[0] == sent)
 
