@@ -679,3 +679,29 @@ def test_too_many_open_files_are_told_of(
         connection.sendall(b"x")
         assert connection.recv(1) == b"x"
     assert told == []
+
+
+def test_the_official_client_finds_what_it_expects_of_the_server(
+    forwarding: PortForwarding, kubeconfig: Path, serve: Serve
+) -> None:
+    """So that server and client here are not of one mistaken mind."""
+    from kubernetes.client import CoreV1Api
+    from kubernetes.stream import portforward
+
+    gone = Talking(echo)
+    gone.close()
+    ports = serve(echo), gone.port
+    for port in ports:
+        api = CoreV1Api(load_cluster(kubeconfig).client)
+        forward = portforward(
+            api.connect_get_namespaced_pod_portforward, "pod-a", "prod", ports=str(port)
+        )
+        with forward.socket(port)._socket as connection:
+            connection.settimeout(PATIENCE)
+            if port == gone.port:
+                assert connection.recv(10) == b""
+                assert "connection refused" in forward.error(port)
+            else:
+                connection.sendall(b"hello")
+                assert connection.recv(10) == b"hello"
+    wait_until(lambda: forwarding.open == 0)
