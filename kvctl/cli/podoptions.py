@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from kvctl.fleet import FleetFollower, FleetSnapshot, Pod, SkippedPod
+    from kvctl.fleet.forwards import Forwards
     from kvctl.fleet.kubernetes import KubernetesPods
 
 _PANEL = "Which pods"
@@ -113,6 +114,14 @@ class InKubernetes:
             show_default=False,
         ),
     ] = None
+    port_forward: Annotated[
+        bool,
+        typer.Option(
+            "--port-forward",
+            help="Reach the pods through the API server, as kubectl port-forward does.",
+            rich_help_panel=_KUBERNETES,
+        ),
+    ] = False
 
     def __bool__(self) -> bool:
         return self != NOT_IN_KUBERNETES
@@ -139,11 +148,44 @@ class InKubernetes:
                 kube_context=self.kube_context,
                 kubeconfig=self.kubeconfig,
                 preset=PRESETS[self.preset] if self.preset else PLAIN,
+                port_forward=self.port_forward,
             )
         )
 
+    def forwards(self, pods: KubernetesPods) -> Forwards | None:
+        """The local ports of this command line's pods, None without --port-forward.
+
+        They are the same every time, until `close`. Raises `KvctlError`.
+        """
+        if not self.port_forward:
+            return None
+        known: Forwards | None = self.__dict__.get("_forwards")
+        if known is None:
+            known = self.__dict__["_forwards"] = _open_forwards(pods)
+        known.use(pods.cluster)
+        return known
+
+    def close(self) -> None:
+        """Close the local ports, if any were opened."""
+        forwards: Forwards | None = self.__dict__.pop("_forwards", None)
+        if forwards is not None:
+            forwards.close()
+
 
 NOT_IN_KUBERNETES = InKubernetes()
+
+
+def _open_forwards(pods: KubernetesPods) -> Forwards:
+    from kvctl.cli.output import warn
+    from kvctl.errors import KvctlError
+
+    try:
+        from kvctl.fleet.forwards import Forwards
+    except ImportError as error:
+        raise KvctlError(
+            f"--port-forward needs the package {error.name}", remedy="pip install 'kvctl[k8s]'"
+        ) from None
+    return Forwards(pods.cluster, warn)
 
 
 def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
@@ -175,7 +217,11 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         asked = {each.name: arguments.pop(each.name) for each in options}
-        command(**arguments, kubernetes=InKubernetes(**asked))
+        kubernetes = InKubernetes(**asked)
+        try:
+            command(**arguments, kubernetes=kubernetes)
+        finally:
+            kubernetes.close()
 
     parameters: list[inspect.Parameter] = []
     for each in signature.parameters.values():
@@ -223,17 +269,24 @@ def resolve_fleet(
     from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
     whole = not names and not specs
-    flags = [parse_pod(spec) for spec in specs]
     if kubernetes:
+        flags = parse_pods(specs, kubernetes)
         source = kubernetes.pods(names)
         fleet = source.pods()
         known = merge_pods(flags, fleet.pods)
-        pods = select_pods(known, names, addresses=True, skipped=fleet.skipped)
+        direct = not kubernetes.port_forward
+        pods = select_pods(known, names, addresses=direct, skipped=fleet.skipped)
         if not names:
             _tell_skipped(fleet.skipped)
         if not pods:
             raise _none_in(source.where)
+        forwards = kubernetes.forwards(source)
+        if forwards is not None:
+            told = [pod for pod in pods if pod not in flags]
+            forwards.keep(told)
+            pods = tuple(forwards.reach(pod) if pod in told else pod for pod in pods)
         return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole, fleet.namespace)
+    flags = [parse_pod(spec) for spec in specs]
     known = merge_pods(flags, load_config().context(context).pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:
@@ -242,6 +295,22 @@ def resolve_fleet(
             remedy="give an address, --pod name=…,host=…, or a context of config.toml",
         )
     return FleetSnapshot(pods, complete=whole)
+
+
+def parse_pods(specs: Sequence[str], kubernetes: InKubernetes) -> list[Pod]:
+    """The pods of --pod options beside those of Kubernetes. Raises `UsageError`."""
+    from kvctl.errors import UsageError
+    from kvctl.fleet import parse_pod
+
+    pods = [parse_pod(spec) for spec in specs]
+    for pod in pods:
+        if pod.bind and kubernetes.port_forward:
+            raise UsageError(
+                f"pod {pod.name} connects to kvctl (bind=true), and --port-forward leads from here "
+                "to the pods",
+                remedy="leave one of the two away",
+            )
+    return pods
 
 
 def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> FleetFollower:
@@ -253,8 +322,10 @@ def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> Fl
     from kvctl.fleet import FleetFollower, select_pods
 
     source = kubernetes.pods(names)
-    follower = FleetFollower(source.watch(), names)
+    forwards = kubernetes.forwards(source)
+    watch = source.watch()
     try:
+        follower = FleetFollower(watch, names, forwards)
         if not names:
             _tell_skipped(follower.skipped)
         elif not wait:
@@ -262,7 +333,7 @@ def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> Fl
         if not follower.pods and not wait:
             raise _none_in(source.where)
     except BaseException:
-        follower.watch.close()
+        watch.close()
         raise
     return follower
 

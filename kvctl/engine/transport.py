@@ -41,16 +41,26 @@ class Transport:
     Each exchange has a connection of its own: one kept from before may have died since, and then
     nobody knows whether a reset sent over it arrived. Redirects are not followed, so the token
     goes to no host but the pod's. Proxies and CA bundles of the environment are used as requests
-    does, except that a loopback address is never asked for through a proxy.
+    does, except that a loopback address is never asked for through a proxy. ``via`` is the base
+    URL to call for ``base_url``, if it is another.
     """
 
-    def __init__(self, pod: str, base_url: str, *, api_key: str | None, verify: bool | str) -> None:
+    def __init__(
+        self,
+        pod: str,
+        base_url: str,
+        *,
+        api_key: str | None,
+        verify: bool | str,
+        via: str | None = None,
+    ) -> None:
         self.pod = pod
         self.base_url = base_url.rstrip("/")
+        self._called = (via or base_url).rstrip("/")
         self._key = api_key
         self._authorization = _Authorization(api_key)
         self._verify = verify
-        host = urlsplit(self.base_url).hostname or ""
+        host = urlsplit(self._called).hostname or ""
         self._proxies = {"no_proxy": host} if _is_loopback(host) else None
         if verify is False:
             urllib3.disable_warnings(InsecureRequestWarning)  # it was told so
@@ -77,7 +87,7 @@ class Transport:
             try:
                 with session.request(
                     method,
-                    self.base_url + path,
+                    self._called + path,
                     params=list(params),
                     json=body,
                     auth=self._authorization,

@@ -7,7 +7,7 @@ import contextlib
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from kvctl.stream.sockets import HANDSHAKE_S, close_sub, open_sub
+from kvctl.stream.sockets import close_sub, handshake_s, open_sub
 from kvctl.stream.source import StreamSource
 
 # After a connection libzmq gave up for good, and between two of our own attempts at it.
@@ -56,6 +56,8 @@ class Connection:
             return ""
         if self._spoke:
             return "has lost its connection"
+        if self._source.events_via is not None:
+            return "is not reached"  # who takes the connection here is not the peer
         if self._accepted:
             return "does not speak ZMQ"
         return "has no engine connected" if self._source.bind else "is not served"
@@ -120,7 +122,8 @@ class Connection:
 
     def _no_handshake(self, certain: bool, notes: list[str]) -> None:
         self._failures += 1
-        if self._told_mute or not (certain or self._failures >= _CLOSED_AT_ONCE):
+        closed_at_once = self._failures >= _CLOSED_AT_ONCE and self._source.events_via is None
+        if self._told_mute or not (certain or closed_at_once):
             return
         self._told_mute = True
         if self._source.bind:
@@ -128,7 +131,7 @@ class Connection:
         else:
             notes.append(
                 "does not speak ZMQ as an event publisher does: it takes connections, but no "
-                f"handshake follows within {HANDSHAKE_S:g} s; still trying"
+                f"handshake follows within {handshake_s(self._source):g} s; still trying"
             )
 
     def _connect_anew(self, notes: list[str]) -> None:
@@ -141,5 +144,5 @@ class Connection:
                 "connecting anew"
             )
         with contextlib.suppress(zmq.ZMQError):
-            self.socket.disconnect(self._source.events)
-        self.socket.connect(self._source.events)
+            self.socket.disconnect(self._source.address)
+        self.socket.connect(self._source.address)

@@ -42,9 +42,10 @@ _LIMIT_BYTES = 1 << 30
 class ReplayRequest:
     """One run of requests from ``start`` on. Times are monotonic seconds.
 
-    ``decode`` makes a batch of an answer's topic, seq and payload. ``batches`` has what came, by
-    stream and seq: ranks that share a port share its replay. ``done`` once it is whole or given
-    up; ``whole`` tells which; ``silent``: nothing at all ever came.
+    ``address`` is where to connect for ``endpoint``, if elsewhere. ``decode`` makes a batch of an
+    answer's topic, seq and payload. ``batches`` has what came, by stream and seq: ranks that share
+    a port share its replay. ``done`` once it is whole or given up; ``whole`` tells which;
+    ``silent``: nothing at all ever came.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class ReplayRequest:
         start: int,
         now: float,
         *,
+        address: str | None = None,
         decode: Callable[[bytes, int, bytes], Message],
         timeout: float = TIMEOUT_S,
         tries: int = TRIES,
     ) -> None:
         self.endpoint = endpoint
+        self._address = address or endpoint
         self.start = start
         self.batches: dict[StreamKey, dict[int, Message]] = {}
         self.done = False
@@ -77,7 +80,7 @@ class ReplayRequest:
 
     def _ask(self, start: int, now: float) -> zmq.Socket[bytes]:
         # A socket of its own for each request: no answer to an earlier one can be mixed in.
-        socket = open_dealer(self._context, self.endpoint)
+        socket = open_dealer(self._context, self._address)
         # The empty frame is a REQ socket's delimiter: without it the engine does not answer.
         socket.send_multipart([b"", encode_seq(start)])
         self._asked = start
