@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from kvctl.cli.completers import (
+    complete_context,
+    complete_file,
+    complete_kube_context,
+    complete_pod,
+    complete_spec,
+)
+from kvctl.cli.panels import KUBERNETES, PODS
+
 if TYPE_CHECKING:
-    from kvctl.fleet import FleetFollower, FleetSnapshot, Pod, SkippedPod
+    from kvctl.fleet import FleetFollower, FleetSnapshot, KubernetesContext, Pod, SkippedPod
     from kvctl.fleet.kubernetes import KubernetesPods
 
-_PANEL = "Which pods"
-_KUBERNETES = "Kubernetes"
 _TOLD = 10
 
 PodNames: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[POD]...",
+        metavar="POD",
         help="Pods by name (from --pod or a context) or by address. Default: all that are known.",
+        autocompletion=complete_pod,
         show_default=False,
     ),
 ]
@@ -35,7 +43,8 @@ PodOption: TypeAlias = Annotated[
         "--pod",
         metavar="KEY=VALUE,…",
         help="A pod: name=, host= or events=, replay=, api=, and model=, dp=, engine=, bind=.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PODS,
+        autocompletion=complete_spec,
         show_default=False,
     ),
 ]
@@ -46,7 +55,8 @@ ContextOption: TypeAlias = Annotated[
         "--context",
         envvar="KVCTL_CONTEXT",
         help="A context of config.toml.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PODS,
+        autocompletion=complete_context,
         show_default=False,
     ),
 ]
@@ -65,14 +75,14 @@ class InKubernetes:
             "--namespace",
             "-n",
             help="Pods of this namespace. Default: the kube context's.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
     all_namespaces: Annotated[
         bool,
         typer.Option(
-            "--all-namespaces", "-A", help="Pods of all namespaces.", rich_help_panel=_KUBERNETES
+            "--all-namespaces", "-A", help="Pods of all namespaces.", rich_help_panel=KUBERNETES
         ),
     ] = False
     selector: Annotated[
@@ -82,7 +92,7 @@ class InKubernetes:
             "-l",
             metavar="LABELS",
             help="Pods with these labels, as for kubectl: app=vllm,tier!=test.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
@@ -91,7 +101,7 @@ class InKubernetes:
         typer.Option(
             "--preset",
             help="Pods as this router labels them, with the ports it expects.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
@@ -100,7 +110,8 @@ class InKubernetes:
         typer.Option(
             "--kube-context",
             help="A context of the kubeconfig. Default: its current one.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
+            autocompletion=complete_kube_context,
             show_default=False,
         ),
     ] = None
@@ -108,8 +119,10 @@ class InKubernetes:
         Path | None,
         typer.Option(
             "--kubeconfig",
-            help="Default: KUBECONFIG, or ~/.kube/config, or inside of a pod its service account.",
-            rich_help_panel=_KUBERNETES,
+            help="The kubeconfig. Default: KUBECONFIG, or ~/.kube/config, or inside of a pod its "
+            "service account.",
+            rich_help_panel=KUBERNETES,
+            autocompletion=complete_file,
             show_default=False,
         ),
     ] = None
@@ -141,6 +154,16 @@ class InKubernetes:
                 preset=PRESETS[self.preset] if self.preset else PLAIN,
             )
         )
+
+    def over(self, context: KubernetesContext) -> InKubernetes:
+        """What a context says, but for what the command line says."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told = {name: value for name, value in told.items() if value}
+        known = context.told()
+        if self.namespace or self.all_namespaces:
+            known.pop("namespace", None)
+            known.pop("all_namespaces", None)
+        return InKubernetes(**(known | told))
 
 
 NOT_IN_KUBERNETES = InKubernetes()
@@ -214,16 +237,18 @@ def resolve_fleet(
 ) -> FleetSnapshot:
     """The pods a command line means; complete where they are all there are.
 
-    --pod specs and the context's pods together are what is known; where Kubernetes is asked, its
-    pods in place of the context's. Names pick among them; a name that none has but that is an
-    address stands for the pod there. Without names: all --pod specs, and what Kubernetes has; or
-    else the whole context. Raises `KvctlError`, also when that leaves nothing.
+    --pod specs and the context's pods together are what is known; where Kubernetes is asked, by
+    the command line or by the context, its pods in place of the context's. Names pick among them;
+    a name that none has but that is an address stands for the pod there. Without names: all --pod
+    specs, and what Kubernetes has; or else the whole context. Raises `KvctlError`, also when that
+    leaves nothing.
     """
     from kvctl.errors import UsageError
     from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
     whole = not names and not specs
     flags = [parse_pod(spec) for spec in specs]
+    kubernetes = in_context(names, specs, context, kubernetes)
     if kubernetes:
         source = kubernetes.pods(names)
         fleet = source.pods()
@@ -242,6 +267,28 @@ def resolve_fleet(
             remedy="give an address, --pod name=…,host=…, or a context of config.toml",
         )
     return FleetSnapshot(pods, complete=whole)
+
+
+def in_context(
+    names: Sequence[str],
+    specs: Sequence[str],
+    context: str | None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
+) -> InKubernetes:
+    """Where in Kubernetes the pods of a command line are: by its options, and by its context.
+
+    Nowhere, if the command line tells of every pod itself. Raises `UsageError`.
+    """
+    from kvctl.fleet import is_address, load_config, parse_pod
+
+    found = load_config().context(context).kubernetes
+    if found is None:
+        return kubernetes
+    if not kubernetes and (names or specs):
+        told = {parse_pod(spec).name for spec in specs}
+        if all(name in told or is_address(name) for name in names):
+            return kubernetes
+    return kubernetes.over(found)
 
 
 def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> FleetFollower:
