@@ -45,6 +45,13 @@ COMMANDS = (
         "replay", "replay", "replay", _INDEX, "Turn captures into a prefix index, and tell of it."
     ),
     Entry(
+        "report",
+        "report",
+        "report",
+        _INDEX,
+        "Tell what happened in a capture: findings, charts.",
+    ),
+    Entry(
         "capture", "capture", "app", _INDEX, "Look into capture files, convert them, redact them."
     ),
     Entry(
@@ -79,5 +86,6 @@ COMMANDS = (
         _SETUP,
         "Look at and change config.toml, whose contexts name fleets.",
     ),
+    Entry("explain", "explain", "explain", _SETUP, "Explain the JSON of commands, and exit codes."),
     Entry("completion", "completion", "completion", _SETUP, "Print or install shell completion."),
 )

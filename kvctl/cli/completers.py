@@ -144,7 +144,10 @@ def _pod_names(context: typer.Context) -> list[str]:
     ]
     name = told.get("context")
     asked = InKubernetes(
-        **{each: told.get(each) for each in ("namespace", "selector", "preset", "kube_context")},
+        namespace=told.get("namespace"),
+        selector=told.get("selector"),
+        preset=told.get("preset"),
+        kube_context=told.get("kube_context"),
         all_namespaces=bool(told.get("all_namespaces")),
         kubeconfig=told.get("kubeconfig"),
     )

@@ -169,6 +169,8 @@ def _kubernetes_words(kubernetes: InKubernetes) -> dict[str, str | bool]:
     ):
         if value is not None:
             words[key] = value
+    if kubernetes.port_forward:
+        words["port-forward"] = True
     if kubernetes.kubeconfig is not None:
         words["kubeconfig"] = _absolute(kubernetes.kubeconfig)
     return words

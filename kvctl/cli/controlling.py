@@ -63,7 +63,9 @@ def control(
         for pod in pods:
             if table:
                 stdout_console().print(f"{printable(pod.name)}: {options.title}", style="bold")
-            client = EngineClient(pod.name, pod.api or "", kind=pod.engine, api_key=token)
+            client = EngineClient(
+                pod.name, pod.api or "", kind=pod.engine, api_key=token, via=pod.api_via
+            )
             target = None
             if stored is not None:
                 target = StoredTarget(stored, pod.name, shown_url(index))

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from kvctl.cli.panels import KUBERNETES, PODS
 
 if TYPE_CHECKING:
     from kvctl.fleet import FleetFollower, FleetSnapshot, KubernetesContext, Pod, SkippedPod
+    from kvctl.fleet.forwards import Forwards
     from kvctl.fleet.kubernetes import KubernetesPods
 
 _TOLD = 10
@@ -126,6 +127,16 @@ class InKubernetes:
             show_default=False,
         ),
     ] = None
+    port_forward: Annotated[
+        bool,
+        typer.Option(
+            "--port-forward",
+            help="Reach the pods through the API server, as kubectl port-forward does.",
+            rich_help_panel=KUBERNETES,
+        ),
+    ] = False
+    _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """At most one `Forwards`: the local ports, shared with what `over` makes of it."""
 
     def __bool__(self) -> bool:
         return self != NOT_IN_KUBERNETES
@@ -152,21 +163,58 @@ class InKubernetes:
                 kube_context=self.kube_context,
                 kubeconfig=self.kubeconfig,
                 preset=PRESETS[self.preset] if self.preset else PLAIN,
+                port_forward=self.port_forward,
             )
         )
 
     def over(self, context: KubernetesContext) -> InKubernetes:
         """What a context says, but for what the command line says."""
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
-        told = {name: value for name, value in told.items() if value}
+        told = {name: value for name in _options() if (value := getattr(self, name))}
         known = context.told()
         if self.namespace or self.all_namespaces:
             known.pop("namespace", None)
             known.pop("all_namespaces", None)
-        return InKubernetes(**(known | told))
+        both = InKubernetes(**(known | told))
+        object.__setattr__(both, "_opened", self._opened)
+        return both
+
+    def forwards(self, pods: KubernetesPods) -> Forwards | None:
+        """The local ports of this command line's pods, None without --port-forward.
+
+        They are the same every time, until `close`. Raises `KvctlError`.
+        """
+        if not self.port_forward:
+            return None
+        if not self._opened:
+            self._opened.append(_open_forwards(pods))
+        forwards: Forwards = self._opened[0]
+        forwards.use(pods.cluster)
+        return forwards
+
+    def close(self) -> None:
+        """Close the local ports, if any were opened."""
+        while self._opened:
+            self._opened.pop().close()
 
 
 NOT_IN_KUBERNETES = InKubernetes()
+
+
+def _options() -> list[str]:
+    return [each.name for each in fields(InKubernetes) if each.init]
+
+
+def _open_forwards(pods: KubernetesPods) -> Forwards:
+    from kvctl.cli.output import warn
+    from kvctl.errors import KvctlError
+
+    try:
+        from kvctl.fleet.forwards import Forwards
+    except ImportError as error:
+        raise KvctlError(
+            f"--port-forward needs the package {error.name}", remedy="pip install 'kvctl[k8s]'"
+        ) from None
+    return Forwards(pods.cluster, warn)
 
 
 def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
@@ -184,6 +232,7 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
     hints = {
         name: _without(hint, taken)
         for name, hint in inspect.get_annotations(InKubernetes, eval_str=True).items()
+        if name in _options()
     }
     options = [
         inspect.Parameter(
@@ -193,12 +242,17 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[each.name],
         )
         for each in fields(InKubernetes)
+        if each.init
     ]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         asked = {each.name: arguments.pop(each.name) for each in options}
-        command(**arguments, kubernetes=InKubernetes(**asked))
+        kubernetes = InKubernetes(**asked)
+        try:
+            command(**arguments, kubernetes=kubernetes)
+        finally:
+            kubernetes.close()
 
     parameters: list[inspect.Parameter] = []
     for each in signature.parameters.values():
@@ -247,18 +301,25 @@ def resolve_fleet(
     from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
     whole = not names and not specs
-    flags = [parse_pod(spec) for spec in specs]
     kubernetes = in_context(names, specs, context, kubernetes)
     if kubernetes:
+        flags = parse_pods(specs, kubernetes)
         source = kubernetes.pods(names)
         fleet = source.pods()
         known = merge_pods(flags, fleet.pods)
-        pods = select_pods(known, names, addresses=True, skipped=fleet.skipped)
+        direct = not kubernetes.port_forward
+        pods = select_pods(known, names, addresses=direct, skipped=fleet.skipped)
         if not names:
             _tell_skipped(fleet.skipped)
         if not pods:
             raise _none_in(source.where)
+        forwards = kubernetes.forwards(source)
+        if forwards is not None:
+            told = [pod for pod in pods if pod not in flags]
+            forwards.keep(told)
+            pods = tuple(forwards.reach(pod) if pod in told else pod for pod in pods)
         return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole, fleet.namespace)
+    flags = [parse_pod(spec) for spec in specs]
     known = merge_pods(flags, load_config().context(context).pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:
@@ -291,6 +352,22 @@ def in_context(
     return kubernetes.over(found)
 
 
+def parse_pods(specs: Sequence[str], kubernetes: InKubernetes) -> list[Pod]:
+    """The pods of --pod options beside those of Kubernetes. Raises `UsageError`."""
+    from kvctl.errors import UsageError
+    from kvctl.fleet import parse_pod
+
+    pods = [parse_pod(spec) for spec in specs]
+    for pod in pods:
+        if pod.bind and kubernetes.port_forward:
+            raise UsageError(
+                f"pod {pod.name} connects to kvctl (bind=true), and --port-forward leads from here "
+                "to the pods",
+                remedy="leave one of the two away",
+            )
+    return pods
+
+
 def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> FleetFollower:
     """The pods in Kubernetes that a command line means, followed as they come and go.
 
@@ -300,8 +377,10 @@ def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> Fl
     from kvctl.fleet import FleetFollower, select_pods
 
     source = kubernetes.pods(names)
-    follower = FleetFollower(source.watch(), names)
+    forwards = kubernetes.forwards(source)
+    watch = source.watch()
     try:
+        follower = FleetFollower(watch, names, forwards)
         if not names:
             _tell_skipped(follower.skipped)
         elif not wait:
@@ -309,7 +388,7 @@ def follow_pods(names: list[str], kubernetes: InKubernetes, *, wait: bool) -> Fl
         if not follower.pods and not wait:
             raise _none_in(source.where)
     except BaseException:
-        follower.watch.close()
+        watch.close()
         raise
     return follower
 

@@ -6,9 +6,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvctl.cli.completers import complete_capture, complete_file, complete_index, complete_pod
+from kvctl.cli.captureoptions import (
+    Captures,
+    GpuBlocks,
+    OnlyPod,
+    Plot,
+    RemovalsOption,
+    UntilOption,
+)
+from kvctl.cli.completers import complete_file, complete_index
 from kvctl.cli.options import OUTPUT_OPTION
-from kvctl.cli.panels import EVENTS, INDEX, OUTPUT, PROMPT
+from kvctl.cli.panels import INDEX, OUTPUT, PROMPT
 from kvctl.cli.promptoptions import Lora, Salt
 from kvctl.cli.routeroptions import Router, RunningRequests, Seed
 
@@ -16,36 +24,9 @@ _PUBLISH = "Publish again"
 
 
 def replay(
-    captures: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CAPTURE",
-            help="Capture files, demo:NAME for a shipped recording, - for stdin; read in order.",
-            autocompletion=complete_capture,
-            show_default=False,
-        ),
-    ],
-    pod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pod",
-            metavar="POD",
-            help="Only this pod.",
-            autocompletion=complete_pod,
-            rich_help_panel=EVENTS,
-            show_default=False,
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help="Stop each stream behind this seq, or all at this time: epoch seconds, or ISO "
-            "8601.",
-            metavar="SEQ|TIME",
-            rich_help_panel=EVENTS,
-            show_default=False,
-        ),
-    ] = None,
+    captures: Captures,
+    pod: OnlyPod = None,
+    until: UntilOption = None,
     step: Annotated[
         bool,
         typer.Option(
@@ -54,6 +35,7 @@ def replay(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    plot: Plot = False,
     output: Annotated[
         Literal["table", "json", "jsonl"],
         OUTPUT_OPTION,
@@ -66,22 +48,8 @@ def replay(
             rich_help_panel=INDEX,
         ),
     ] = "purge",
-    removals: Annotated[
-        Literal["count", "first"],
-        typer.Option(
-            help="A block stored twice goes with its last removal (count) or its first.",
-            rich_help_panel=INDEX,
-        ),
-    ] = "count",
-    num_gpu_blocks: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="The engines' num_gpu_blocks: warn about an index above what they can hold.",
-            rich_help_panel=INDEX,
-            show_default=False,
-        ),
-    ] = None,
+    removals: RemovalsOption = "count",
+    num_gpu_blocks: GpuBlocks = None,
     save: Annotated[
         str | None,
         typer.Option(
@@ -166,6 +134,7 @@ def replay(
       kvctl replay incident.kvcap --match prompt.json --router aibrix
       kvctl replay incident.kvcap --save then.sqlite
       kvctl replay demo:fleet --step
+      kvctl replay demo:fleet --plot
       kvctl replay demo:fleet --publish tcp://127.0.0.1:5557 --speed 10
     """
     from kvctl.cli.replaying import Replaying, ReplayOptions
@@ -190,6 +159,7 @@ def replay(
             lora=lora,
             salt=salt,
             router=router_options(router, running, seed),
+            plot=plot,
             publish=publish,
             speed=speed,
             wait=wait,

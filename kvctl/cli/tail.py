@@ -168,10 +168,9 @@ def tail(
     """
     import sys
 
-    from kvctl.cli.podoptions import follow_pods, in_context, resolve_pods
+    from kvctl.cli.podoptions import follow_pods, in_context, parse_pods, resolve_pods
     from kvctl.cli.tailing import Tailing, TailOptions
     from kvctl.events import EventFilter
-    from kvctl.fleet import parse_pod
 
     options = TailOptions(
         events=EventFilter(
@@ -197,7 +196,7 @@ def tail(
     tailing: Tailing
     kubernetes = in_context(pods or [], pod or [], context, kubernetes)
     if kubernetes:
-        specs = [parse_pod(spec) for spec in pod or ()]
+        specs = parse_pods(pod or [], kubernetes)
         tailing = Tailing(specs, options, follow_pods(pods or [], kubernetes, wait=follow))
     else:
         tailing = Tailing(resolve_pods(pods or [], pod or [], context), options)

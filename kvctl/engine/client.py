@@ -25,6 +25,8 @@ DEFAULT_TIMEOUT = 10.0
 class EngineClient:
     """Calls one pod's engine.
 
+    ``via`` is the base URL of a local port that leads to ``base_url``, if there is one: it is what
+    is called, and ``base_url`` what messages name.
     Every method takes ``timeout`` (seconds for the whole call) to override the client's own: a
     sleep of a large model takes longer than a scrape. Every method raises `EngineError`:
     `Unreachable`, `Unauthorized`, `Refused` and `NotAnEngine`, control calls `DevModeOff` too.
@@ -40,6 +42,7 @@ class EngineClient:
         api_key: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         verify: bool | str | Path = True,
+        via: str | None = None,
     ) -> None:
         self.pod_name = pod_name
         self.base_url = base_url
@@ -47,7 +50,7 @@ class EngineClient:
         self.timeout = timeout
         self._has_key = api_key is not None
         trust = verify if isinstance(verify, bool) else str(verify)
-        self._transport = Transport(pod_name, base_url, api_key=api_key, verify=trust)
+        self._transport = Transport(pod_name, base_url, api_key=api_key, verify=trust, via=via)
 
     def __repr__(self) -> str:
         return f"EngineClient({self.pod_name!r}, {self.base_url!r}, kind={self.kind!r})"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ MAX_BODY = 16 * 1024 * 1024
 """Largest answer that is read, in bytes."""
 
 _CHUNK = 64 * 1024
+_log = logging.getLogger(__name__)
 
 
 class _Authorization(AuthBase):
@@ -41,16 +44,26 @@ class Transport:
     Each exchange has a connection of its own: one kept from before may have died since, and then
     nobody knows whether a reset sent over it arrived. Redirects are not followed, so the token
     goes to no host but the pod's. Proxies and CA bundles of the environment are used as requests
-    does, except that a loopback address is never asked for through a proxy.
+    does, except that a loopback address is never asked for through a proxy. ``via`` is the base
+    URL to call for ``base_url``, if it is another.
     """
 
-    def __init__(self, pod: str, base_url: str, *, api_key: str | None, verify: bool | str) -> None:
+    def __init__(
+        self,
+        pod: str,
+        base_url: str,
+        *,
+        api_key: str | None,
+        verify: bool | str,
+        via: str | None = None,
+    ) -> None:
         self.pod = pod
         self.base_url = base_url.rstrip("/")
+        self._called = (via or base_url).rstrip("/")
         self._key = api_key
         self._authorization = _Authorization(api_key)
         self._verify = verify
-        host = urlsplit(self.base_url).hostname or ""
+        host = urlsplit(self._called).hostname or ""
         self._proxies = {"no_proxy": host} if _is_loopback(host) else None
         if verify is False:
             urllib3.disable_warnings(InsecureRequestWarning)  # it was told so
@@ -70,6 +83,7 @@ class Transport:
         Raises `Unreachable` or `NotAnEngine`.
         """
         call = f"{method} {path}"
+        began = time.monotonic()
         with Deadline(timeout) as deadline, requests.Session() as session:
             adapter = WatchedAdapter()
             session.mount("http://", adapter)
@@ -77,7 +91,7 @@ class Transport:
             try:
                 with session.request(
                     method,
-                    self.base_url + path,
+                    self._called + path,
                     params=list(params),
                     json=body,
                     auth=self._authorization,
@@ -90,7 +104,9 @@ class Transport:
                 ) as response:
                     content = self._read(response, limit, call)
             except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+                self._log(call, f"{type(error).__name__}", began)
                 raise explain(error, self._attempt(call, deadline)) from None
+        self._log(call, f"{response.status_code}, {len(content)} bytes", began)
         if deadline.expired:  # a body that ends with its connection looks whole when it was cut
             raise too_late(self._attempt(call, deadline))
         return Reply(
@@ -100,6 +116,11 @@ class Transport:
             self._without_key(response.headers.get("Location", "").encode()).decode(),
             response.headers.get("Date", ""),
         )
+
+    def _log(self, call: str, outcome: str, began: float) -> None:
+        method, _, path = call.partition(" ")
+        took = (time.monotonic() - began) * 1000
+        _log.debug("%s: %s %s%s: %s, %.0f ms", self.pod, method, self._called, path, outcome, took)
 
     def _attempt(self, call: str, deadline: Deadline) -> Attempt:
         return Attempt(

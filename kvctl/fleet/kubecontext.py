@@ -17,8 +17,10 @@ KUBERNETES_KEYS = (
     "preset",
     "kube-context",
     "kubeconfig",
+    "port-forward",
 )
 """What may be said in a context's `kubernetes` table, each as the option of its name."""
+_SWITCHES = ("all-namespaces", "port-forward")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class KubernetesContext:
     preset: str | None = None
     kube_context: str | None = None
     kubeconfig: Path | None = None
+    port_forward: bool = False
 
     def told(self) -> dict[str, Any]:
         """What is told, by the names of the fields."""
@@ -57,7 +60,7 @@ def read_kubernetes(values: Mapping[str, Any], folder: Path) -> KubernetesContex
     """
     words: dict[str, Any] = {}
     for key, value in values.items():
-        wanted, what = (bool, "true or false") if key == "all-namespaces" else (str, "a string")
+        wanted, what = (bool, "true or false") if key in _SWITCHES else (str, "a string")
         if not isinstance(value, wanted) or value == "":
             raise ValueError(f"{key}: expected {what}")
         words[key.replace("-", "_")] = value

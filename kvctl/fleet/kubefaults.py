@@ -48,7 +48,7 @@ class Faults:
 
     def refused(self, verb: Verb, status: int, body: bytes) -> KvctlError:
         """The error for an answer that is none; ``body`` is a `Status` object, or should be."""
-        said = _message(body)
+        said = status_message(body)
         if status == HTTPStatus.BAD_REQUEST and self.selector is not None:
             return UsageError(
                 f"the API server cannot read the selector {self.selector!r}: {said}",
@@ -93,7 +93,7 @@ class Faults:
     def garbled(self, error: Exception) -> KubernetesError:
         """The error for an answer that Kubernetes would not give."""
         return KubernetesError(
-            f"{self.server} sent what is no list of pods: {_cut(str(error))}", remedy=self._which
+            f"{self.server} sent what is no list of pods: {cut(str(error))}", remedy=self._which
         )
 
     @property
@@ -101,17 +101,18 @@ class Faults:
         return f"is the server of {self.who} a Kubernetes API server?"
 
 
-def _message(body: bytes) -> str:
+def status_message(body: bytes) -> str:
     """What a `Status` says, or the beginning of whatever came in its stead."""
     try:
         status = json.loads(body)
     except (ValueError, RecursionError):
         status = None
     said = status.get("message") if isinstance(status, dict) else None
-    return _cut(str(said) if said else body.decode(errors="replace")) or "it said no more"
+    return cut(str(said) if said else body.decode(errors="replace")) or "it said no more"
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """The text in one line, and not longer than a line may be."""
     words = " ".join(text.split())
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
@@ -123,4 +124,4 @@ def _reason(error: BaseException) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
         cause = cause.__cause__ or cause.__context__
-    return _cut(str(error).rpartition(": ")[2] or str(error))
+    return cut(str(error).rpartition(": ")[2] or str(error))

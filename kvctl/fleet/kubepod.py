@@ -62,14 +62,14 @@ class KubePod(msgspec.Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-def read_pod(told: KubePod, preset: Preset) -> Pod | SkippedPod:
+def read_pod(told: KubePod, preset: Preset, *, forwarded: bool = False) -> Pod | SkippedPod:
     """The engine replica that a pod is, or the reason why nothing can be read there.
 
     Ports come from the preset's labels, then from the engine's command line, then from what is
-    usual.
+    usual. A pod that is to be ``forwarded`` needs no IP: without one its own name is its host.
     """
     words = engine_of(_command_lines(told))
-    reason = _unfit(told, preset) or _unheard(words)
+    reason = _unfit(told, preset, forwarded) or _unheard(words)
     if reason:
         return SkippedPod(told.name, reason)
     try:
@@ -78,7 +78,7 @@ def read_pod(told: KubePod, preset: Preset) -> Pod | SkippedPod:
         return SkippedPod(told.name, error.message.removeprefix(f"pod {told.name}: "))
 
 
-def _unfit(told: KubePod, preset: Preset) -> str:
+def _unfit(told: KubePod, preset: Preset, forwarded: bool) -> str:
     if preset.required is not None:
         label, value = preset.required
         found = (told.metadata.labels or {}).get(label)
@@ -90,7 +90,7 @@ def _unfit(told: KubePod, preset: Preset) -> str:
         return "it is being deleted"
     if told.status.phase != "Running":
         return f"it is not running ({told.status.phase})"
-    if not told.status.pod_ip:
+    if not told.status.pod_ip and not forwarded:
         return "it has no IP yet"
     return ""
 
@@ -108,7 +108,7 @@ def _unheard(words: EngineWords) -> str:
 
 def _fields(told: KubePod, preset: Preset, words: EngineWords) -> dict[str, str]:
     """The pod's fields, keys of `POD_KEYS`; what is not told is left to `build_pod` to assume."""
-    address = told.status.pod_ip or ""
+    address = told.status.pod_ip or told.metadata.name
     labels = told.metadata.labels or {}
     fields = {"host": address}
     engine = labels.get(preset.engine or "") or words.engine

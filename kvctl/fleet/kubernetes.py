@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from kvctl.errors import KvctlError
 from kvctl.fleet.kubeapi import Change, PodsApi, Watching
@@ -16,7 +18,7 @@ from kvctl.fleet.kubefaults import UnreachableError
 from kvctl.fleet.kubepod import KubePod, read_pod
 from kvctl.fleet.pod import Pod
 from kvctl.fleet.presets import PLAIN, Preset
-from kvctl.fleet.source import FleetSnapshot
+from kvctl.fleet.source import FleetSnapshot, SkippedPod
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
@@ -25,13 +27,16 @@ LONGEST_WAIT_S = 30.0
 _BRIEF_S = 1.0
 _STOP_S = 2.0
 
+Read: TypeAlias = Callable[[KubePod], Pod | SkippedPod]
+
 
 @dataclass(frozen=True)
 class KubernetesOptions:
     """Which pods of which cluster.
 
     ``namespace`` None is the one of the kube context. ``selector`` is a label selector as kubectl
-    takes it; None is the preset's, and where that has none, every pod.
+    takes it; None is the preset's, and where that has none, every pod. ``port_forward`` says that
+    the pods' own addresses are of no use here, so that a pod need not have one.
     """
 
     namespace: str | None = None
@@ -40,6 +45,7 @@ class KubernetesOptions:
     kube_context: str | None = None
     kubeconfig: Path | None = None
     preset: Preset = PLAIN
+    port_forward: bool = False
 
 
 class KubernetesPods:
@@ -52,7 +58,8 @@ class KubernetesPods:
     def __init__(self, options: KubernetesOptions) -> None:
         cluster = load_cluster(options.kubeconfig, options.kube_context)
         namespace = None if options.all_namespaces else options.namespace or cluster.namespace
-        self._preset = options.preset
+        self.cluster = cluster
+        self._read = partial(read_pod, preset=options.preset, forwarded=options.port_forward)
         self._namespace = namespace
         self._api = PodsApi(cluster, namespace, options.selector or options.preset.selector)
 
@@ -63,12 +70,12 @@ class KubernetesPods:
 
     def pods(self) -> FleetSnapshot:
         """The fleet now."""
-        found = _snapshot(self._api.read_all()[0], self._preset)
+        found = _snapshot(self._api.read_all()[0], self._read)
         return replace(found, namespace=self._namespace)
 
     def watch(self) -> KubernetesWatch:
         """Follow the fleet from now on."""
-        return KubernetesWatch(self._api, self._preset)
+        return KubernetesWatch(self._api, self._read)
 
 
 class KubernetesWatch:
@@ -78,9 +85,9 @@ class KubernetesWatch:
     again: from where the watch was, or by a new list where the server has forgotten that (410).
     """
 
-    def __init__(self, api: PodsApi, preset: Preset) -> None:
+    def __init__(self, api: PodsApi, read: Read) -> None:
         self._api = api
-        self._preset = preset
+        self._read = read
         self._known: dict[str, KubePod] = {}
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # guards what follows
@@ -187,14 +194,14 @@ class KubernetesWatch:
         self._publish(change.version or self._version)
 
     def _publish(self, version: str) -> None:
-        snapshot = _snapshot(self._known.values(), self._preset)
+        snapshot = _snapshot(self._known.values(), self._read)
         with self._lock:
             self._version = version
             self._snapshot = snapshot
 
 
-def _snapshot(told: Iterable[KubePod], preset: Preset) -> FleetSnapshot:
-    read = [read_pod(pod, preset) for pod in sorted(told, key=lambda pod: pod.name)]
+def _snapshot(told: Iterable[KubePod], read_one: Read) -> FleetSnapshot:
+    read = [read_one(pod) for pod in sorted(told, key=lambda pod: pod.name)]
     return FleetSnapshot(
         tuple(each for each in read if isinstance(each, Pod)),
         tuple(each for each in read if not isinstance(each, Pod)),

@@ -19,11 +19,17 @@ API_PORTS: dict[EngineKind, int] = {"vllm": 8000, "sglang": 30000}
 
 @dataclass(frozen=True)
 class PodStream:
-    """One DP rank's event stream: a ZMQ endpoint for events, and one for replay if there is any."""
+    """One DP rank's event stream: a ZMQ endpoint for events, and one for replay if there is any.
+
+    ``events_via`` and ``replay_via`` are where to connect for them, if it is elsewhere: at local
+    ports that lead there.
+    """
 
     rank: int
     events: str
     replay: str | None = None
+    events_via: str | None = None
+    replay_via: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,8 @@ class Pod:
     ``bind`` says that the engine connects to kvctl for its events, not the reverse; a replay
     endpoint is the engine's in any case. ``assumed`` names what nobody told and the usual ports
     stand in for: an engine has no replay unless it is configured, so silence at an assumed
-    replay endpoint is no fault.
+    replay endpoint is no fault. ``api_via`` is the base URL to call instead of ``api``, if it is
+    another: that of a local port. Routers and people know the pod by the rest.
     """
 
     name: str
@@ -45,3 +52,9 @@ class Pod:
     bind: bool = False
     engine: EngineKind = "vllm"
     assumed: frozenset[Role] = frozenset()
+    api_via: str | None = None
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it is reached by local ports."""
+        return self.api_via is not None or any(each.events_via for each in self.streams)

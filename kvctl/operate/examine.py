@@ -115,7 +115,9 @@ def _ask(seen: PodSeen, api_key: str | None, timeout: float) -> None:
     pod = seen.pod
     if pod.api is None:
         return
-    client = EngineClient(pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout)
+    client = EngineClient(
+        pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout, via=pod.api_via
+    )
     seen.state = probe_state(client, ranks=[stream.rank for stream in pod.streams])
     if not seen.state.reachable:
         return

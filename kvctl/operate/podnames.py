@@ -15,6 +15,7 @@ def pod_names(pods: Sequence[Pod]) -> dict[str, str]:
 
     A pod may be known by its name without the namespace, by its host or that host's address, by
     host and port of its API, or by the endpoint of its events. What two pods share means neither.
+    The local ports that a pod may be reached by are nobody's name for it.
     """
     meanings: dict[str, set[str]] = {}
     for pod in pods:
@@ -28,16 +29,16 @@ def _words(pod: Pod) -> Iterator[str]:
     yield pod.name.rpartition("/")[2]
     for stream in pod.streams:
         yield stream.events
-        yield from _hosts(stream.events)
+        yield from _hosts(pod, stream.events)
     if pod.api is not None:
         port = urlsplit(pod.api).port
-        for host in _hosts(pod.api):
+        for host in _hosts(pod, pod.api):
             yield host
             if port is not None:
                 yield f"{host}:{port}"
 
 
-def _hosts(url: str) -> Iterator[str]:
+def _hosts(pod: Pod, url: str) -> Iterator[str]:
     host = urlsplit(url).hostname
     if not host or host == "*":
         return
@@ -45,7 +46,9 @@ def _hosts(url: str) -> Iterator[str]:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        yield from _addresses(host)
+        # What stands for the host of a pod that is forwarded and has no IP is no name of a host.
+        if not pod.is_forwarded:
+            yield from _addresses(host)
 
 
 def _addresses(host: str) -> set[str]:

@@ -260,6 +260,7 @@ class Reconciler:
                 kind=pod.engine,
                 api_key=self._api_key,
                 timeout=self._options.timeout,
+                via=pod.api_via,
             )
             known = {
                 rank: each.state

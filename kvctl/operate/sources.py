@@ -17,4 +17,6 @@ def stream_sources(pod: Pod) -> Iterator[StreamSource]:
             replay=stream.replay,
             rank=stream.rank,
             bind=pod.bind,
+            events_via=stream.events_via,
+            replay_via=stream.replay_via,
         )

@@ -115,7 +115,9 @@ def survey(pods: Sequence[Pod], *, api_key: str | None, timeout: float) -> list[
 def _probe(pod: Pod, api_key: str | None, timeout: float) -> PodState | None:
     if pod.api is None:
         return None
-    client = EngineClient(pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout)
+    client = EngineClient(
+        pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout, via=pod.api_via
+    )
     return probe_state(client, ranks=[stream.rank for stream in pod.streams])
 
 

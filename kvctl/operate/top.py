@@ -124,7 +124,12 @@ class FleetWatch:
         if pod.api is None or pod.name in self._asked:
             return
         client = EngineClient(
-            pod.name, pod.api, kind=pod.engine, api_key=self._api_key, timeout=self._timeout
+            pod.name,
+            pod.api,
+            kind=pod.engine,
+            api_key=self._api_key,
+            timeout=self._timeout,
+            via=pod.api_via,
         )
         ranks = [stream.rank for stream in pod.streams]
         before = self._states.get(pod.name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from kvctl.stream.sockets import HANDSHAKE_S, close_sub, open_sub
+from kvctl.stream.sockets import close_sub, handshake_s, open_sub
 from kvctl.stream.source import StreamSource
 
 # After a connection libzmq gave up for good, and between two of our own attempts at it.
@@ -15,6 +16,8 @@ _CONNECT_ANEW_S = 1.0
 
 # A peer behind a proxy or on its way up may close a few connections before it speaks.
 _CLOSED_AT_ONCE = 3
+
+_log = logging.getLogger(__name__)
 
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
@@ -43,6 +46,8 @@ class Connection:
         self._anew_at: float | None = None
         self._broke_off = False
         self.socket, self.monitor = open_sub(context, source)
+        verb = "bind" if source.bind else "connect to"
+        _log.debug("%s: SUB %s %s, topic %r", source.pod, verb, source.events, source.topic)
 
     @property
     def connected(self) -> bool:
@@ -56,6 +61,8 @@ class Connection:
             return ""
         if self._spoke:
             return "has lost its connection"
+        if self._source.events_via is not None:
+            return "is not reached"  # who takes the connection here is not the peer
         if self._accepted:
             return "does not speak ZMQ"
         return "has no engine connected" if self._source.bind else "is not served"
@@ -96,6 +103,7 @@ class Connection:
             self._peer_left(now, notes)
 
     def _peer_came(self, notes: list[str]) -> None:
+        _log.debug("%s: SUB connected to %s", self._source.pod, self._source.events)
         self._peers += 1
         self.made = True
         self.remade = self.remade or self._spoke
@@ -114,13 +122,15 @@ class Connection:
         elif self._peers == 0:  # cut off in the handshake, without an event for it
             self._no_handshake(False, notes)
         else:
+            _log.debug("%s: SUB lost %s", self._source.pod, self._source.events)
             self._peers -= 1
             self._lost = self._broke_off = True
             notes.append("connection lost")
 
     def _no_handshake(self, certain: bool, notes: list[str]) -> None:
         self._failures += 1
-        if self._told_mute or not (certain or self._failures >= _CLOSED_AT_ONCE):
+        closed_at_once = self._failures >= _CLOSED_AT_ONCE and self._source.events_via is None
+        if self._told_mute or not (certain or closed_at_once):
             return
         self._told_mute = True
         if self._source.bind:
@@ -128,7 +138,7 @@ class Connection:
         else:
             notes.append(
                 "does not speak ZMQ as an event publisher does: it takes connections, but no "
-                f"handshake follows within {HANDSHAKE_S:g} s; still trying"
+                f"handshake follows within {handshake_s(self._source):g} s; still trying"
             )
 
     def _connect_anew(self, notes: list[str]) -> None:
@@ -141,5 +151,5 @@ class Connection:
                 "connecting anew"
             )
         with contextlib.suppress(zmq.ZMQError):
-            self.socket.disconnect(self._source.events)
-        self.socket.connect(self._source.events)
+            self.socket.disconnect(self._source.address)
+        self.socket.connect(self._source.address)

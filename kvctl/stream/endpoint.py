@@ -74,6 +74,7 @@ class Endpoint:
         self._options = options
         self._positions = positions
         self._replay = source.replay if options.use else None
+        self._replay_address = source.replay_via or source.replay or ""
         self._replay_state: ReplayState = "none" if self._replay is None else "asking"
         self._ask_from = now + CONNECT_WAIT_S
         self._drained = True
@@ -82,7 +83,7 @@ class Endpoint:
         self._replayed_streams: set[StreamKey] = set()
         self._repeats = Repeats()
         if self._replay is not None:
-            open_dealer(context, self._replay).close()  # refuses what is no endpoint
+            open_dealer(context, self._replay_address).close()  # refuses what is no endpoint
         self.connection = Connection(context, source)
         self._stream((source.pod, source.rank))
 
@@ -250,6 +251,7 @@ class Endpoint:
                 self._replay,
                 min(wants.values()),
                 now,
+                address=self._replay_address,
                 decode=lambda *answer: self._message(time.time_ns(), *answer),
                 timeout=self._options.timeout,
                 tries=1 if silent else self._options.tries,

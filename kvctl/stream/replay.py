@@ -8,6 +8,7 @@ seq without a hole.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
@@ -17,6 +18,8 @@ import zmq
 from kvctl.events import DecodeError, encode_seq, parse_replay
 from kvctl.stream.life import Message
 from kvctl.stream.sockets import open_dealer
+
+_log = logging.getLogger(__name__)
 
 StreamKey: TypeAlias = tuple[str, int]
 """Pod and DP rank."""
@@ -42,9 +45,10 @@ _LIMIT_BYTES = 1 << 30
 class ReplayRequest:
     """One run of requests from ``start`` on. Times are monotonic seconds.
 
-    ``decode`` makes a batch of an answer's topic, seq and payload. ``batches`` has what came, by
-    stream and seq: ranks that share a port share its replay. ``done`` once it is whole or given
-    up; ``whole`` tells which; ``silent``: nothing at all ever came.
+    ``address`` is where to connect for ``endpoint``, if elsewhere. ``decode`` makes a batch of an
+    answer's topic, seq and payload. ``batches`` has what came, by stream and seq: ranks that share
+    a port share its replay. ``done`` once it is whole or given up; ``whole`` tells which;
+    ``silent``: nothing at all ever came.
     """
 
     def __init__(
@@ -54,11 +58,13 @@ class ReplayRequest:
         start: int,
         now: float,
         *,
+        address: str | None = None,
         decode: Callable[[bytes, int, bytes], Message],
         timeout: float = TIMEOUT_S,
         tries: int = TRIES,
     ) -> None:
         self.endpoint = endpoint
+        self._address = address or endpoint
         self.start = start
         self.batches: dict[StreamKey, dict[int, Message]] = {}
         self.done = False
@@ -77,9 +83,10 @@ class ReplayRequest:
 
     def _ask(self, start: int, now: float) -> zmq.Socket[bytes]:
         # A socket of its own for each request: no answer to an earlier one can be mixed in.
-        socket = open_dealer(self._context, self.endpoint)
+        socket = open_dealer(self._context, self._address)
         # The empty frame is a REQ socket's delimiter: without it the engine does not answer.
         socket.send_multipart([b"", encode_seq(start)])
+        _log.debug("DEALER %s: replay from seq %d asked for", self.endpoint, start)
         self._asked = start
         self._heard_at = now
         self._ended = False
@@ -161,6 +168,12 @@ class ReplayRequest:
 
     def _finish(self, *, whole: bool) -> None:
         self.done, self.whole = True, whole
+        told = (
+            self.endpoint,
+            sum(map(len, self.batches.values())),
+            "whole" if whole else "not whole",
+        )
+        _log.debug("DEALER %s: replay brought %d batches, %s", *told)
         self.socket.close()
 
 

@@ -18,6 +18,14 @@ MAX_MESSAGE = MAX_PAYLOAD + 1024 * 1024
 HANDSHAKE_S = 3.0
 """How long a peer may take to show that it speaks ZMQ."""
 
+FORWARDED_HANDSHAKE_S = 15.0
+"""The same behind a local port, which takes a connection before it has one to the peer."""
+
+
+def handshake_s(source: StreamSource) -> float:
+    """How long the peer of this source may take."""
+    return HANDSHAKE_S if source.events_via is None else FORWARDED_HANDSHAKE_S
+
 
 def open_sub(
     context: zmq.Context[zmq.Socket[bytes]], source: StreamSource
@@ -27,20 +35,20 @@ def open_sub(
     Raises `StreamError` that names the endpoint.
     """
     monitor = None
-    socket = _open(context, zmq.SUB, source.events)
+    socket = _open(context, zmq.SUB, source.address)
     try:
         socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
-        socket.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_S * 1000))
+        socket.setsockopt(zmq.HANDSHAKE_IVL, int(handshake_s(source) * 1000))
         socket.setsockopt_string(zmq.SUBSCRIBE, source.topic)
         monitor = socket.get_monitor_socket()
         if source.bind:
-            socket.bind(source.events)
+            socket.bind(source.address)
         else:
-            socket.connect(source.events)
+            socket.connect(source.address)
     except zmq.ZMQError as error:
         if monitor is not None:
             close_sub(socket, monitor)

@@ -14,7 +14,8 @@ class StreamSource:
 
     ``events`` and ``replay`` are ZMQ endpoints as `tcp://10.0.0.7:5557`. With ``bind`` the engines
     connect to us, several perhaps: a topic `kv@<pod>@<model>` then names the pod. ``topic`` is the
-    prefix subscribed to, all topics by default.
+    prefix subscribed to, all topics by default. ``events_via`` and ``replay_via`` are where to
+    connect instead, where a local port leads to an endpoint: messages name the endpoint itself.
     """
 
     pod: str
@@ -23,6 +24,13 @@ class StreamSource:
     rank: int = 0
     bind: bool = False
     topic: str = ""
+    events_via: str | None = None
+    replay_via: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the events' socket connects, or binds."""
+        return self.events_via or self.events
 
 
 def speaks_ipv6(endpoint: str) -> bool:

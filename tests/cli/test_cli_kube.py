@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +16,7 @@ from kvctl.sim import SimConfig, SimPod
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("fleet", "operate")]
 
 from driving import complete
+from kube_engines import as_pod
 from kube_server import KubeServer, pod_object, write_kubeconfig
 
 OTHER, ANOTHER = list(range(100, 164)), list(range(200, 264))
@@ -41,18 +41,6 @@ def engine() -> Iterator[Start]:
     """Start a simulated engine of that name, stopped at the end of the test."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(SimPod(SimConfig(name=name)))
-
-
-def as_pod(engine: SimPod, **told: Any) -> dict[str, Any]:
-    """The engine as a pod of the cluster. All pods share this host: their ports tell them apart."""
-    events, replay = (urlsplit(each[0]).port for each in (engine.events, engine.replay))
-    config = {
-        "enable_kv_cache_events": True,
-        "endpoint": f"tcp://*:{events}",
-        "replay_endpoint": f"tcp://*:{replay}",
-    }
-    args = ["--port", str(urlsplit(engine.api).port), "--kv-events-config", json.dumps(config)]
-    return pod_object(engine.name, ip="127.0.0.1", args=args, **told)
 
 
 def test_pods_shows_those_of_the_namespace_with_the_labels(kvctl, server, cluster, engine) -> None:

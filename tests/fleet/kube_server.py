@@ -23,6 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "s3cret"
 _PATH = re.compile(r"/api/v1(?:/namespaces/(?P<namespace>[^/]+))?/pods")
+_PORTFORWARD = re.compile(
+    r"/api/v1/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/portforward"
+)
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound",
             410: "Expired", 500: "InternalError", 503: "ServiceUnavailable"}  # fmt: skip
 
@@ -85,7 +88,9 @@ class KubeServer:
         self.page: int | None = None
         self.on_page: Callable[[], None] | None = None
         self.requests: list[tuple[str, str | None, dict[str, str]]] = []
-        self.websocket: Callable[[http.server.BaseHTTPRequestHandler, str, str], None] | None = None
+        self.portforward: Callable[[http.server.BaseHTTPRequestHandler, str, str], None] | None = (
+            None
+        )
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
         scheme = "http"
@@ -130,6 +135,10 @@ class KubeServer:
             self._history.append((self._version, key, self._pods.get(key), pod))
             self._pods[key] = pod
             self._changed.notify_all()
+
+    def has(self, name: str, namespace: str = "prod") -> bool:
+        with self._changed:
+            return f"{namespace}/{name}" in self._pods
 
     def remove(self, name: str, namespace: str = "prod") -> None:
         with self._changed:
@@ -354,14 +363,20 @@ def _handler(server: KubeServer) -> type[http.server.BaseHTTPRequestHandler]:
             parameters = {key: values[-1] for key, values in parse_qs(url.query).items()}
             watches = parameters.get("watch") in ("true", "True", "1")
             verb = "watch" if watches else "list"
+            forward = _PORTFORWARD.fullmatch(url.path)
+            if forward is not None and server.portforward is not None:
+                self.close_connection = True
+                if self._known():
+                    server.portforward(self, forward["namespace"], forward["name"])
+                return
             path = _PATH.fullmatch(url.path)
             namespace = path["namespace"] if path else None
             server.note(verb, namespace, parameters)
             scripted = server.take_answer(verb)
             if scripted is not None:
                 self._send(*scripted)
-            elif self.headers.get("Authorization", "").lower() != f"bearer {TOKEN}":
-                self._fail(401, "Unauthorized")
+            elif not self._known():
+                pass
             elif path is None:
                 self._fail(404, "the server could not find the requested resource")
             elif (verb, namespace) in server.forbidden:
@@ -385,6 +400,12 @@ def _handler(server: KubeServer) -> type[http.server.BaseHTTPRequestHandler]:
                     self._fail(410, "The provided continue parameter is too old")
                 else:
                     self._send(200, json.dumps(page).encode())
+
+        def _known(self) -> bool:
+            if self.headers.get("Authorization", "").lower() == f"bearer {TOKEN}":
+                return True
+            self._fail(401, "Unauthorized")
+            return False
 
         def _watch(self, namespace: str | None, parameters: dict[str, str]) -> None:
             self.send_response(200)
