@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kvctl.cli.panels import OUTPUT
 from kvctl.cli.shellscripts import Shell
 
 
@@ -14,7 +15,12 @@ def completion(
         Shell, typer.Argument(metavar="SHELL", help="The shell to complete for: bash, zsh, fish.")
     ],
     install: Annotated[
-        bool, typer.Option("--install", help="Install for the current user instead of printing.")
+        bool,
+        typer.Option(
+            "--install",
+            help="Install for the current user instead of printing.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Print or install shell completion.

@@ -130,7 +130,7 @@ def replay(
     Examples:
       kvctl replay demo:fleet
       kvctl replay incident.kvcap --until 2026-11-30T12:00:00Z -o json | jq .index
-      kvctl replay demo:warm --match-block 17947236533183116972
+      kvctl replay demo:warm --match-block 5367643813145305456
       kvctl replay incident.kvcap --match prompt.json --router aibrix
       kvctl replay incident.kvcap --save then.sqlite
       kvctl replay demo:fleet --step
