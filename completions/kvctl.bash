@@ -1,10 +1,11 @@
-_kvctl_completion() {
-    local IFS=$'
-'
-    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \
-                   COMP_CWORD=$COMP_CWORD \
-                   _KVCTL_COMPLETE=complete_bash $1 ) )
-    return 0
+# bash completion for kvctl
+
+_kvctl() {
+    local line kvctl=${1/#\~\//$HOME/}
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("$line")
+    done < <(_KVCTL_COMPLETE=bash "$kvctl" "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
 }
 
-complete -o default -F _kvctl_completion kvctl
+complete -o nospace -o nosort -F _kvctl kvctl 2>/dev/null || complete -o nospace -F _kvctl kvctl

@@ -1,1 +1,10 @@
-complete --command kvctl --no-files --arguments "(env _KVCTL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) kvctl)" --condition "env _KVCTL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) kvctl"
+# fish completion for kvctl
+
+function __kvctl_complete
+    set -l words (commandline -opc)
+    set -l command (string replace -r '^~/' "$HOME/" -- $words[1])
+    set -e words[1]
+    _KVCTL_COMPLETE=fish command $command $words (commandline -ct) 2>/dev/null
+end
+
+complete --command kvctl --no-files --keep-order --arguments '(__kvctl_complete)'

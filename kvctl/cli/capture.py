@@ -7,33 +7,40 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.completers import complete_capture, complete_capture_file, complete_file
 from kvctl.cli.group import command_group
+from kvctl.cli.options import OUTPUT_OPTION, Force
+from kvctl.cli.panels import SAFETY
 
 app = command_group("capture", "Look into capture files, convert them, redact them.")
 
 Source = Annotated[
-    str, typer.Argument(metavar="CAPTURE", help="A capture file, demo:NAME, or - for stdin.")
+    str,
+    typer.Argument(
+        metavar="CAPTURE",
+        help="A capture file, demo:NAME, or - for stdin.",
+        autocompletion=complete_capture,
+    ),
 ]
 Target = Annotated[
     Path,
     typer.Argument(
-        metavar="TARGET", help="The new file: .kvcap or .jsonl, with .zst behind to compress."
+        metavar="TARGET",
+        help="The new file: .kvcap or .jsonl, with .zst behind it to compress.",
+        autocompletion=complete_capture_file,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the target.")]
 
 
 @app.command()
 def info(
     source: Source,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+    output: Annotated[Literal["table", "json"], OUTPUT_OPTION] = "table",
 ) -> None:
     """Show what a capture holds: span, pods, batches, events, gaps, size.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl capture info demo:fleet
-
       kvctl capture info incident.kvcap.zst -o json | jq .gaps
     """
     from kvctl.capture import capture_info
@@ -53,10 +60,8 @@ def info(
 def convert(source: Source, target: Target, force: Force = False) -> None:
     """Convert a capture: .kvcap to JSON lines and back, compressed or not.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl capture convert recording.jsonl recording.kvcap.zst
-
       kvctl capture convert demo:fleet fleet.jsonl
     """
     from kvctl.capture.convert import convert as convert_capture
@@ -76,22 +81,24 @@ def redact(
     key_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with a secret: captures redacted with the same one share their pseudonyms. "
-            "Default: a random key, forgotten afterwards.",
+            help="A file with a secret: captures redacted with the same one share their "
+            "pseudonyms. Default: a random key, forgotten afterwards.",
+            autocompletion=complete_file,
+            rich_help_panel=SAFETY,
             show_default=False,
         ),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Replace token ids, block hashes and names by pseudonyms that keep every equality.
+    """Make a capture fit to be shared: pseudonyms for all it names.
 
-    Prefix structure, gaps and times stay, so the capture still shows the fault and can be
-    attached to a public report. Token frequencies stay too: who knows a prompt can recognise
-    that it was there.
+    Token ids, block hashes and names are replaced, and every equality is kept. Prefix structure,
+    gaps and times stay, so the capture still shows the fault and can be attached to a public
+    report. Token frequencies stay too: who knows a prompt can recognise that it was there.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl capture redact incident.kvcap public.kvcap
+      kvctl capture redact incident.kvcap public.kvcap --key-file secret --force
     """
     import secrets
 

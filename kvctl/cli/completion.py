@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-Shell = Literal["bash", "zsh", "fish"]
+from kvctl.cli.panels import OUTPUT
+from kvctl.cli.shellscripts import Shell
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell to complete for.")],
+    shell: Annotated[
+        Shell, typer.Argument(metavar="SHELL", help="The shell to complete for: bash, zsh, fish.")
+    ],
     install: Annotated[
-        bool, typer.Option("--install", help="Install for the current user instead of printing.")
+        bool,
+        typer.Option(
+            "--install",
+            help="Install for the current user instead of printing.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Print or install shell completion.
 
-    [bold]Examples[/bold]
-
-      kvctl completion bash > /etc/bash_completion.d/kvctl
-
+    Examples:
+      kvctl completion bash > kvctl.bash
       kvctl completion zsh --install
     """
-    if install:
-        from typer._completion_shared import install as install_for
+    from kvctl.cli.shellscripts import install_script, script
 
-        from kvctl.cli.output import say
-
-        name, path = install_for(shell=shell, prog_name="kvctl", complete_var="_KVCTL_COMPLETE")
-        say(f"{name} completion installed in {path}; it works in the next shell you open")
+    if not install:
+        print(script(shell), end="")
         return
-    print(completion_script(shell))
+    from kvctl.cli.output import say
 
-
-def completion_script(shell: Shell) -> str:
-    """The script that makes ``shell`` ask kvctl for completions."""
-    from typer._completion_shared import get_completion_script
-
-    return get_completion_script(prog_name="kvctl", complete_var="_KVCTL_COMPLETE", shell=shell)
+    for path in install_script(shell):
+        say(f"{path} written")
+    say(f"completion works in the next {shell} you open")

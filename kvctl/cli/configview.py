@@ -24,6 +24,10 @@ def print_config(config: Config, output: OutputFormat) -> None:
     table = plain_table("current", "context", "pod", "model", "events", "replay", "api")
     for name, context in config.contexts.items():
         mark = "*" if name == config.current else ""
+        if context.kubernetes is not None:
+            where = printable(context.kubernetes.flags())
+            table.add_row(mark, printable(name), "in Kubernetes", "-", where, "-", "-")
+            continue
         for pod in context.pods or (None,):
             cells = ["-"] * 5 if pod is None else _cells(pod)
             table.add_row(mark, printable(name), *cells)
@@ -42,11 +46,17 @@ def _cells(pod: Pod) -> list[str]:
 
 
 def _context(context: Context) -> dict[str, Any]:
-    return {
+    told: dict[str, Any] = {
         "index": context.index,
         "api-key-file": str(context.api_key_file) if context.api_key_file else None,
         "pods": {pod.name: pod_dict(pod) for pod in context.pods},
     }
+    if context.kubernetes is not None:
+        told["kubernetes"] = {
+            name.replace("_", "-"): value if isinstance(value, bool) else str(value)
+            for name, value in context.kubernetes.told().items()
+        }
+    return told
 
 
 def pod_dict(pod: Pod) -> dict[str, Any]:

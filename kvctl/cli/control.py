@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.completers import complete_index, words
+from kvctl.cli.options import OUTPUT_OPTION, DryRun, Yes
+from kvctl.cli.panels import ENGINE, INDEX, SAFETY, TIME
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -15,19 +18,12 @@ from kvctl.cli.podoptions import (
     names_kubernetes,
 )
 
-_HOW = "How it is verified"
-_DO = "Whether it is done"
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_DO)]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done.", rich_help_panel=_DO)
-]
 Nudge = Annotated[
     bool,
     typer.Option(
         "--nudge",
         help="Where no clear comes, send a completion of one token so that the engine steps.",
-        rich_help_panel=_HOW,
+        rich_help_panel=SAFETY,
     ),
 ]
 Probe = Annotated[
@@ -35,7 +31,7 @@ Probe = Annotated[
     typer.Option(
         "--probe",
         help="Send the same tokens before and after, and read the engine's count of cached ones.",
-        rich_help_panel=_HOW,
+        rich_help_panel=SAFETY,
     ),
 ]
 Purge = Annotated[
@@ -43,27 +39,36 @@ Purge = Annotated[
     typer.Option(
         "--purge",
         help="Remove the entries that a missing clear leaves behind.",
-        rich_help_panel=_HOW,
+        rich_help_panel=INDEX,
     ),
 ]
 Index = Annotated[
     str | None,
     typer.Option(
-        help="The index that must follow, and that --purge purges: as for kvctl index. Default: "
+        help="The index that must follow, and that --purge purges, as for kvctl index. Default: "
         "one built on the spot from the pod's stream and replay.",
         metavar="URL",
-        rich_help_panel=_HOW,
+        rich_help_panel=INDEX,
+        autocompletion=complete_index,
         show_default=False,
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=0, help="Seconds to wait for the clear.", rich_help_panel=_HOW)
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="How long to wait for the clear.", rich_help_panel=TIME
+    ),
 ]
 CallTimeout = Annotated[
     float,
-    typer.Option(min=0.1, help="Seconds to wait for the engine's answer.", rich_help_panel=_HOW),
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="How long the engine may take to answer the call.",
+        rich_help_panel=TIME,
+    ),
 ]
-Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o")]
+Output = Annotated[Literal["table", "json"], OUTPUT_OPTION]
 
 
 @names_kubernetes
@@ -75,11 +80,18 @@ def reset(
     reset_running: Annotated[
         bool,
         typer.Option(
-            "--reset-running", help="Preempt running requests, whose blocks are held (vLLM 0.12+)."
+            "--reset-running",
+            help="Preempt running requests, whose blocks are held (vLLM 0.12+).",
+            rich_help_panel=ENGINE,
         ),
     ] = False,
     reset_external: Annotated[
-        bool, typer.Option("--reset-external", help="Reset a connector's cache too (vLLM 0.13+).")
+        bool,
+        typer.Option(
+            "--reset-external",
+            help="Reset a connector's cache too (vLLM 0.13+).",
+            rich_help_panel=ENGINE,
+        ),
     ] = False,
     nudge: Nudge = False,
     probe: Probe = False,
@@ -91,16 +103,15 @@ def reset(
     dry_run: DryRun = False,
     output: Output = "table",
 ) -> None:
-    """Reset the prefix cache of pods, and verify that the index followed.
+    """Reset prefix caches, and verify that the index followed.
 
     An idle engine says nothing of its reset before its next step: then the verdict is `stale`,
     exit code 3, and --nudge or --purge is the cure.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl reset 10.0.0.7 --nudge --yes
-
       kvctl reset pod-a --probe --nudge --yes -o json | jq .verdict
+      kvctl reset pod-a pod-b --context prod --dry-run
     """
     from kvctl.cli.controlling import control
     from kvctl.operate.control import ControlOptions
@@ -141,12 +152,19 @@ def sleep(
         typer.Option(
             min=0,
             max=2,
+            metavar="0|1|2",
+            autocompletion=words("0", "1", "2"),
+            rich_help_panel=ENGINE,
             help="1 offloads the weights, 2 discards them; 0 only pauses and keeps the cache.",
         ),
     ] = 1,
     mode: Annotated[
         Literal["abort", "wait", "keep"] | None,
-        typer.Option(help="What becomes of running requests (vLLM 0.17+).", show_default=False),
+        typer.Option(
+            help="What becomes of running requests (vLLM 0.17+).",
+            rich_help_panel=ENGINE,
+            show_default=False,
+        ),
     ] = None,
     probe: Probe = False,
     purge: Purge = False,
@@ -162,12 +180,9 @@ def sleep(
     A sleeping engine does not step, so its clear comes only after it wakes: whoever drives the
     sleep has to purge (--purge), or the router goes on sending prompts to it.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl sleep 10.0.0.7 --purge --yes
-
       kvctl sleep pod-a --index redis://10.0.0.2:6379/0 --purge --yes
-
       kvctl sleep pod-a --level 2 --dry-run
     """
     from kvctl.cli.controlling import control
@@ -205,7 +220,13 @@ def wake(
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", help="Wake only this part: weights, kv_cache, scheduling."),
+        typer.Option(
+            "--tag",
+            metavar="PART",
+            autocompletion=words("weights", "kv_cache", "scheduling"),
+            help="Wake only this part: weights, kv_cache, scheduling.",
+            rich_help_panel=ENGINE,
+        ),
     ] = None,
     nudge: Nudge = False,
     purge: Purge = False,
@@ -215,12 +236,12 @@ def wake(
     dry_run: DryRun = False,
     output: Output = "table",
 ) -> None:
-    """Wake engines, and say what the index should hold for them now: nothing from before.
+    """Wake engines, and say what the index should hold now.
 
-    [bold]Examples[/bold]
+    It should hold nothing from before the sleep.
 
+    Examples:
       kvctl wake 10.0.0.7 --nudge
-
       kvctl wake pod-a --tag weights --tag kv_cache -o json
     """
     from kvctl.cli.controlling import control

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.options import OUTPUT_OPTION, AnswerTimeout
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -22,22 +23,18 @@ def doctor(
     pod: PodOption = None,
     context: ContextOption = None,
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for answers and replays.")
-    ] = 10.0,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+    timeout: AnswerTimeout = 10.0,
+    output: Annotated[Literal["table", "json"], OUTPUT_OPTION] = "table",
 ) -> None:
-    """Check pods, and say what to do about what is wrong. Exit code 3 where a check fails.
+    """Check pods, and say what to do about what is wrong.
 
-    Per pod: its API and its control endpoints, its metrics, its clock, its state; per stream:
-    events, replay and how long it reaches back, whether AIBrix can decode it, the form of its
-    hashes and whether they follow from the tokens, entries above capacity. Over all: do block
-    sizes and hashes agree?
+    Exit code 3 where a check fails. Per pod: its API and its control endpoints, its metrics, its
+    clock, its state; per stream: events, replay and how long it reaches back, whether AIBrix can
+    decode it, the form of its hashes and whether they follow from the tokens, entries above
+    capacity. Over all: do block sizes and hashes agree?
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl doctor 10.0.0.7
-
       kvctl doctor --context prod -o json | jq '.checks[] | select(.status == "fail")'
     """
     from kvctl.cli.doctoring import show_checks

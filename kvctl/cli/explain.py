@@ -12,12 +12,18 @@ from kvctl.cli.output import plain_table, print_table, stdout_console
 def explain(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND...]", help="As typed: tail, index match, reconcile."),
+        typer.Argument(metavar="COMMAND", help="As it is typed."),
     ] = None,
 ) -> None:
-    """Explain the JSON that a command prints, field by field; without one, the exit codes.
+    """Explain the JSON of commands, and exit codes.
 
-    A ? behind a field's name says that it is absent where there is nothing to tell.
+    The JSON field by field; a ? behind a field's name says that it is absent where there is nothing
+    to tell. Without a command: the exit codes.
+
+    Examples:
+      kvctl explain
+      kvctl explain reconcile
+      kvctl explain index match
     """
     from kvctl.cli.shape import lines_of
     from kvctl.cli.shapes import EXIT_CODES, SHAPES, shapes_of

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from kvctl.cli.completers import complete_index
+from kvctl.cli.panels import INDEX
+
 if TYPE_CHECKING:
     from kvctl.fleet import Pod
 
@@ -16,9 +19,11 @@ IndexUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--index",
-        help="sqlite:FILE or a path, capture:FILE, redis://…, dynamo+http://…. Default: the one "
-        "in your state directory.",
+        help="sqlite:FILE or a path, capture:FILE, redis://…, dynamo+http://…. Default: the "
+        "context's, or the one in your state directory.",
         metavar="URL",
+        rich_help_panel=INDEX,
+        autocompletion=complete_index,
         show_default=False,
     ),
 ]
@@ -28,6 +33,7 @@ OwnKeys: TypeAlias = Annotated[
     typer.Option(
         "--own-keys",
         help="In Redis, keep kvctl's own notes beside the router's keys, under kvctl:….",
+        rich_help_panel=INDEX,
     ),
 ]
 
@@ -35,11 +41,29 @@ OwnKeys: TypeAlias = Annotated[
 _BAR_FROM = 20_000
 
 
-def pods_of_context(context: str | None) -> tuple[Pod, ...]:
-    """The pods of a context, for their names; none where there is no such thing."""
+def index_of_context(index: str | None, context: str | None) -> str | None:
+    """The index that was named, or else the context's; None where there is neither."""
     from kvctl.fleet import load_config
 
-    return load_config().context(context).pods
+    return index or load_config().context(context).index
+
+
+def pods_of_context(context: str | None, *indexes: str | None) -> tuple[Pod, ...]:
+    """The pods of a context, for the names that a router's index has for them.
+
+    None where the context has none, or where no index is a router's: kvctl's own has the names.
+    """
+    from kvctl.fleet import load_config
+    from kvctl.operate.indexes import kind_of
+
+    if not any(kind_of(each) in ("redis", "dynamo") for each in indexes):
+        return ()
+    found = load_config().context(context)
+    if found.kubernetes is None:
+        return found.pods
+    from kvctl.cli.podoptions import NOT_IN_KUBERNETES
+
+    return NOT_IN_KUBERNETES.over(found.kubernetes).pods(()).pods().pods
 
 
 @contextmanager

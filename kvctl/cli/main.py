@@ -11,54 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from kvctl import __version__
-from kvctl.cli import (
-    capture,
-    completion,
-    config,
-    control,
-    doctor,
-    explain,
-    index,
-    pods,
-    reconcile,
-    replay,
-    report,
-    reproduce,
-    sim,
-    tail,
-    top,
-)
-from kvctl.cli.group import help_when_bare
-from kvctl.cli.output import say
+from kvctl.cli.everywhere import color_in
+from kvctl.cli.group import help_when_bare, root_group
+from kvctl.cli.output import tell
+from kvctl.cli.panels import EVERYWHERE
 from kvctl.errors import KvctlError
 
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="kvctl",
-    add_completion=False,
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(tail.tail)
-app.command()(replay.replay)
-app.command()(report.report)
-app.command()(pods.pods)
-app.command()(top.top)
-app.command()(doctor.doctor)
-app.command()(reconcile.reconcile)
-app.command("reproduce-2287")(reproduce.reproduce)
-app.command()(control.reset)
-app.command()(control.sleep)
-app.command()(control.wake)
-app.add_typer(index.app, name="index")
-app.add_typer(capture.app, name="capture")
-app.add_typer(config.app, name="config")
-app.command()(sim.sim)
-app.command()(explain.explain)
-app.command()(completion.completion)
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,18 +26,24 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _kvctl(
     context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
+            rich_help_panel=EVERYWHERE,
         ),
     ] = False,
 ) -> None:
     """See, prove and repair prefix-cache routing of LLM serving fleets."""
     help_when_bare(context)
+
+
+app = root_group(_kvctl)
 
 
 def main() -> None:
@@ -94,9 +59,10 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; returns its exit code."""
     if "_KVCTL_COMPLETE" in os.environ:
-        from typer._completion_classes import completion_init
+        from kvctl.cli.completing import answer
 
-        completion_init()
+        return answer(typer.main.get_command(app), arguments)
+    color_in(arguments)
     try:
         result = typer.main.get_command(app).main(
             arguments, prog_name="kvctl", standalone_mode=False
@@ -104,7 +70,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KvctlError as error:
-        say(f"kvctl: {error}")
+        tell(f"kvctl: {error}")
         return error.exit_code
     except BrokenPipeError:
         return _closed_pipe()
@@ -114,7 +80,7 @@ def run(arguments: list[str]) -> int:
         usage = _usage_problem(error)
         if usage is None:
             raise
-        say(usage)
+        tell(usage)
         return 2
 
 
@@ -129,8 +95,21 @@ def _usage_problem(error: Exception) -> str | None:
     if text is None:
         return None
     path = context.command_path if context is not None else "kvctl"
-    message = " ".join(str(text()).split()).rstrip(".")
-    return f"{path}: {message[:1].lower()}{message[1:]} (see {path} --help)"
+    unknown = getattr(error, "option_name", None)
+    known = getattr(error, "possibilities", False) is not False
+    if unknown is not None and known:
+        message, remedy = f"there is no option {unknown!r}", _options_like(unknown, context)
+    else:
+        message = " ".join(str(text()).split()).rstrip(".")
+        remedy = getattr(error, "remedy", "")
+    return f"{path}: {message[:1].lower()}{message[1:]} ({remedy or f'see {path} --help'})"
+
+
+def _options_like(word: str, context: Any) -> str:
+    from kvctl.fleet.wording import close_to
+
+    known = context.command.get_params(context) if context is not None else ()
+    return close_to(word, [each for option in known for each in option.opts if "--" in each])
 
 
 def _closed_pipe() -> int:

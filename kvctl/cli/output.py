@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kvctl.text import printable
@@ -19,19 +20,43 @@ PIPED_WIDTH = 200
 """Columns of a table that goes to a pipe or a file: wide enough to cut nothing off."""
 
 
+@dataclass
+class Manner:
+    """How this run was asked to speak, by the options that stand everywhere."""
+
+    quiet: bool = False
+    color: Literal["auto", "always", "never"] = "auto"
+
+    @property
+    def plain(self) -> bool:
+        """Whether no color or other style may be shown."""
+        unwanted = self.color == "auto" and bool(os.environ.get("NO_COLOR"))
+        return self.color == "never" or unwanted
+
+
+manner = Manner()
+"""This run's. The command line sets it, before a command begins."""
+
+
 def stdout_console() -> Console:
     """A rich console on stdout; markup, emoji and highlighting off, since it prints data."""
-    from rich.console import Console
-
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(markup=False, emoji=False, highlight=False, width=width)
+    return _console(width=width)
 
 
 def stderr_console() -> Console:
     """The same on stderr, for progress bars."""
+    return _console(stderr=True)
+
+
+def _console(**settings: Any) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+    if manner.plain:
+        settings["color_system"] = None
+    elif manner.color == "always":
+        settings |= {"force_terminal": True, "no_color": False}
+    return Console(markup=False, emoji=False, highlight=False, **settings)
 
 
 def check_reader() -> None:
@@ -49,8 +74,30 @@ def check_reader() -> None:
 
 
 def say(text: str) -> None:
-    """One line of talk on stderr, escaped."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """One line of talk on stderr, escaped; nothing with --quiet."""
+    if not manner.quiet:
+        tell(text)
+
+
+def tell(text: str) -> None:
+    """One line on stderr that --quiet does not silence: an error, or what was asked for."""
+    print(_broken(printable(text)), file=sys.stderr, flush=True)
+
+
+def _broken(line: str) -> str:
+    """The line, broken between words where a terminal would break it within one.
+
+    A word, such as a path or a URL, stays whole however long it is.
+    """
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # no terminal: a message is a line
+        return line
+    if not 0 < width < len(line):
+        return line
+    import textwrap
+
+    return "\n".join(textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False))
 
 
 def warn(text: str) -> None:

@@ -6,26 +6,34 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from kvctl.cli.completers import (
+    complete_context,
+    complete_file,
+    complete_kube_context,
+    complete_pod,
+    complete_spec,
+)
+from kvctl.cli.panels import KUBERNETES, PODS
+
 if TYPE_CHECKING:
-    from kvctl.fleet import FleetFollower, FleetSnapshot, Pod, SkippedPod
+    from kvctl.fleet import FleetFollower, FleetSnapshot, KubernetesContext, Pod, SkippedPod
     from kvctl.fleet.forwards import Forwards
     from kvctl.fleet.kubernetes import KubernetesPods
 
-_PANEL = "Which pods"
-_KUBERNETES = "Kubernetes"
 _TOLD = 10
 
 PodNames: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[POD]...",
+        metavar="POD",
         help="Pods by name (from --pod or a context) or by address. Default: all that are known.",
+        autocompletion=complete_pod,
         show_default=False,
     ),
 ]
@@ -36,7 +44,8 @@ PodOption: TypeAlias = Annotated[
         "--pod",
         metavar="KEY=VALUE,…",
         help="A pod: name=, host= or events=, replay=, api=, and model=, dp=, engine=, bind=.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PODS,
+        autocompletion=complete_spec,
         show_default=False,
     ),
 ]
@@ -47,7 +56,8 @@ ContextOption: TypeAlias = Annotated[
         "--context",
         envvar="KVCTL_CONTEXT",
         help="A context of config.toml.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PODS,
+        autocompletion=complete_context,
         show_default=False,
     ),
 ]
@@ -66,14 +76,14 @@ class InKubernetes:
             "--namespace",
             "-n",
             help="Pods of this namespace. Default: the kube context's.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
     all_namespaces: Annotated[
         bool,
         typer.Option(
-            "--all-namespaces", "-A", help="Pods of all namespaces.", rich_help_panel=_KUBERNETES
+            "--all-namespaces", "-A", help="Pods of all namespaces.", rich_help_panel=KUBERNETES
         ),
     ] = False
     selector: Annotated[
@@ -83,7 +93,7 @@ class InKubernetes:
             "-l",
             metavar="LABELS",
             help="Pods with these labels, as for kubectl: app=vllm,tier!=test.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
@@ -92,7 +102,7 @@ class InKubernetes:
         typer.Option(
             "--preset",
             help="Pods as this router labels them, with the ports it expects.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
             show_default=False,
         ),
     ] = None
@@ -101,7 +111,8 @@ class InKubernetes:
         typer.Option(
             "--kube-context",
             help="A context of the kubeconfig. Default: its current one.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
+            autocompletion=complete_kube_context,
             show_default=False,
         ),
     ] = None
@@ -109,8 +120,10 @@ class InKubernetes:
         Path | None,
         typer.Option(
             "--kubeconfig",
-            help="Default: KUBECONFIG, or ~/.kube/config, or inside of a pod its service account.",
-            rich_help_panel=_KUBERNETES,
+            help="The kubeconfig. Default: KUBECONFIG, or ~/.kube/config, or inside of a pod its "
+            "service account.",
+            rich_help_panel=KUBERNETES,
+            autocompletion=complete_file,
             show_default=False,
         ),
     ] = None
@@ -119,9 +132,11 @@ class InKubernetes:
         typer.Option(
             "--port-forward",
             help="Reach the pods through the API server, as kubectl port-forward does.",
-            rich_help_panel=_KUBERNETES,
+            rich_help_panel=KUBERNETES,
         ),
     ] = False
+    _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """At most one `Forwards`: the local ports, shared with what `over` makes of it."""
 
     def __bool__(self) -> bool:
         return self != NOT_IN_KUBERNETES
@@ -152,6 +167,17 @@ class InKubernetes:
             )
         )
 
+    def over(self, context: KubernetesContext) -> InKubernetes:
+        """What a context says, but for what the command line says."""
+        told = {name: value for name in _options() if (value := getattr(self, name))}
+        known = context.told()
+        if self.namespace or self.all_namespaces:
+            known.pop("namespace", None)
+            known.pop("all_namespaces", None)
+        both = InKubernetes(**(known | told))
+        object.__setattr__(both, "_opened", self._opened)
+        return both
+
     def forwards(self, pods: KubernetesPods) -> Forwards | None:
         """The local ports of this command line's pods, None without --port-forward.
 
@@ -159,20 +185,23 @@ class InKubernetes:
         """
         if not self.port_forward:
             return None
-        known: Forwards | None = self.__dict__.get("_forwards")
-        if known is None:
-            known = self.__dict__["_forwards"] = _open_forwards(pods)
-        known.use(pods.cluster)
-        return known
+        if not self._opened:
+            self._opened.append(_open_forwards(pods))
+        forwards: Forwards = self._opened[0]
+        forwards.use(pods.cluster)
+        return forwards
 
     def close(self) -> None:
         """Close the local ports, if any were opened."""
-        forwards: Forwards | None = self.__dict__.pop("_forwards", None)
-        if forwards is not None:
-            forwards.close()
+        while self._opened:
+            self._opened.pop().close()
 
 
 NOT_IN_KUBERNETES = InKubernetes()
+
+
+def _options() -> list[str]:
+    return [each.name for each in fields(InKubernetes) if each.init]
 
 
 def _open_forwards(pods: KubernetesPods) -> Forwards:
@@ -203,6 +232,7 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
     hints = {
         name: _without(hint, taken)
         for name, hint in inspect.get_annotations(InKubernetes, eval_str=True).items()
+        if name in _options()
     }
     options = [
         inspect.Parameter(
@@ -212,6 +242,7 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[each.name],
         )
         for each in fields(InKubernetes)
+        if each.init
     ]
 
     @functools.wraps(command)
@@ -260,15 +291,17 @@ def resolve_fleet(
 ) -> FleetSnapshot:
     """The pods a command line means; complete where they are all there are.
 
-    --pod specs and the context's pods together are what is known; where Kubernetes is asked, its
-    pods in place of the context's. Names pick among them; a name that none has but that is an
-    address stands for the pod there. Without names: all --pod specs, and what Kubernetes has; or
-    else the whole context. Raises `KvctlError`, also when that leaves nothing.
+    --pod specs and the context's pods together are what is known; where Kubernetes is asked, by
+    the command line or by the context, its pods in place of the context's. Names pick among them;
+    a name that none has but that is an address stands for the pod there. Without names: all --pod
+    specs, and what Kubernetes has; or else the whole context. Raises `KvctlError`, also when that
+    leaves nothing.
     """
     from kvctl.errors import UsageError
     from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
     whole = not names and not specs
+    kubernetes = in_context(names, specs, context, kubernetes)
     if kubernetes:
         flags = parse_pods(specs, kubernetes)
         source = kubernetes.pods(names)
@@ -295,6 +328,28 @@ def resolve_fleet(
             remedy="give an address, --pod name=…,host=…, or a context of config.toml",
         )
     return FleetSnapshot(pods, complete=whole)
+
+
+def in_context(
+    names: Sequence[str],
+    specs: Sequence[str],
+    context: str | None,
+    kubernetes: InKubernetes = NOT_IN_KUBERNETES,
+) -> InKubernetes:
+    """Where in Kubernetes the pods of a command line are: by its options, and by its context.
+
+    Nowhere, if the command line tells of every pod itself. Raises `UsageError`.
+    """
+    from kvctl.fleet import is_address, load_config, parse_pod
+
+    found = load_config().context(context).kubernetes
+    if found is None:
+        return kubernetes
+    if not kubernetes and (names or specs):
+        told = {parse_pod(spec).name for spec in specs}
+        if all(name in told or is_address(name) for name in names):
+            return kubernetes
+    return kubernetes.over(found)
 
 
 def parse_pods(specs: Sequence[str], kubernetes: InKubernetes) -> list[Pod]:

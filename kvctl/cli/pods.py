@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kvctl.cli.options import OUTPUT_OPTION, AnswerTimeout
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -25,31 +26,30 @@ def pods(
     pod: PodOption = None,
     context: ContextOption = None,
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for answers, streams and replays.")
-    ] = 5.0,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+    timeout: AnswerTimeout = 5.0,
+    output: Annotated[Literal["table", "json"], OUTPUT_OPTION] = "table",
 ) -> None:
-    """Show every pod: state, entries against capacity, hit rate, and how its stream is.
+    """Show every pod: state, entries, hit rate, stream.
 
-    A pod that does not answer is a row. Exit code 1 only where none does.
+    Entries stand against the engine's capacity. A pod that does not answer is a row. Exit code 1
+    only where none does.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl pods
-
-      kvctl pods -n prod --preset llm-d
-
-      kvctl pods --pod name=pod-a,host=10.0.0.7 -o json | jq '.pods[] | select(.state != "awake")'
+      kvctl pods -n serving --preset llm-d
+      kvctl pods --context prod -o json | jq '.pods[] | select(.state != "awake")'
     """
     from kvctl.cli.output import print_json
-    from kvctl.cli.podoptions import context_key, resolve_pods
+    from kvctl.cli.podoptions import context_key, resolve_fleet
     from kvctl.operate.survey import survey
 
-    chosen = resolve_pods(names or [], pod or [], context, kubernetes)
-    rows = survey(chosen, api_key=context_key(context), timeout=timeout)
+    fleet = resolve_fleet(names or [], pod or [], context, kubernetes)
+    rows = survey(fleet.pods, api_key=context_key(context), timeout=timeout)
     if output == "json":
-        print_json({"pods": [row.to_dict() for row in rows]})
+        told: dict[str, object] = {"pods": [row.to_dict() for row in rows]}
+        if fleet.skipped and not names:
+            told["skipped"] = [{"pod": each.name, "reason": each.reason} for each in fleet.skipped]
+        print_json(told)
     else:
         _print(rows)
     if not any(row.answers for row in rows):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvctl.cli.indexoptions import IndexUrl, OwnKeys
+from kvctl.cli.options import OUTPUT_OPTION, AnswerTimeout, DryRun, Interval, Yes
+from kvctl.cli.panels import INDEX, OUTPUT, SAFETY, TIME
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -19,9 +21,6 @@ from kvctl.cli.podoptions import (
 if TYPE_CHECKING:
     from kvctl.fleet import FleetSnapshot
 
-_WHAT = "What is purged"
-_HOW = "How it runs"
-
 
 @names_kubernetes
 def reconcile(
@@ -31,34 +30,28 @@ def reconcile(
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     index: IndexUrl = None,
     own_keys: OwnKeys = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only plan; exit code 3 on drift.", rich_help_panel=_HOW),
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_HOW)
-    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Go on, a round every --interval.", rich_help_panel=_HOW),
+        typer.Option("--watch", help="Go on, a round every --interval.", rich_help_panel=TIME),
     ] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between rounds.", rich_help_panel=_HOW)
-    ] = 15.0,
+    interval: Interval = 15.0,
     purge_suspect: Annotated[
         bool,
         typer.Option(
             "--purge-suspect",
             help="Purge also where a sleep is over and its level cannot be told.",
-            rich_help_panel=_WHAT,
+            rich_help_panel=SAFETY,
         ),
     ] = False,
     purge_unknown_after: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="Purge a pod whose state has been unknown for so many seconds.",
-            rich_help_panel=_WHAT,
+            metavar="SECONDS",
+            help="Purge a pod whose state has been unknown for so long.",
+            rich_help_panel=SAFETY,
             show_default=False,
         ),
     ] = None,
@@ -67,8 +60,9 @@ def reconcile(
         typer.Option(
             min=0,
             max=100,
-            help="Refuse a plan that would purge more than so many percent of the index.",
-            rich_help_panel=_WHAT,
+            metavar="PERCENT",
+            help="Refuse a plan that would purge more of the index than this.",
+            rich_help_panel=SAFETY,
             show_default=False,
         ),
     ] = None,
@@ -77,7 +71,7 @@ def reconcile(
         typer.Option(
             "--resync",
             help="Rebuild a purged pod that is awake from its replay buffer.",
-            rich_help_panel=_WHAT,
+            rich_help_panel=INDEX,
         ),
     ] = False,
     metrics_port: Annotated[
@@ -85,21 +79,21 @@ def reconcile(
         typer.Option(
             min=0,
             max=65535,
+            metavar="PORT",
             help="With --watch: serve Prometheus metrics of what it does.",
-            rich_help_panel=_HOW,
+            rich_help_panel=OUTPUT,
             show_default=False,
         ),
     ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, help="Seconds for each engine to answer.", rich_help_panel=_HOW),
-    ] = 10.0,
+    timeout: AnswerTimeout = 10.0,
     output: Annotated[
         Literal["table", "json", "jsonl"],
-        typer.Option("--output", "-o", help="jsonl goes with --watch: an object a round."),
+        OUTPUT_OPTION,
     ] = "table",
 ) -> None:
-    """Find what an index holds for engines that have lost it, and purge it.
+    """Find what an index holds for engines that lost it.
+
+    It is purged, if one says yes. With --dry-run nothing is: exit code 3 on drift.
 
     An engine that sleeps, was restarted or is gone is seen in its metrics, whether or not its
     clear ever came. An engine that does not answer is unknown, and nothing of it is purged. With
@@ -109,18 +103,16 @@ def reconcile(
     The index may be kvctl's own, or a router's in Redis or Dynamo. A router keeps no times: its
     entries of a pod are purged all together, after another look at the engine.
 
-    [bold]Examples[/bold]
+    -o jsonl goes with --watch: an object a round.
 
+    Examples:
       kvctl reconcile --index fleet.sqlite --context prod --dry-run
-
-      kvctl reconcile --index fleet.sqlite --context prod --watch --yes --max-purge 60
-
-      kvctl reconcile --index fleet.sqlite -A --preset llm-d --watch --yes
-
+      kvctl reconcile --index fleet.sqlite --watch --yes --max-purge 60
+      kvctl reconcile --index fleet.sqlite -n serving --preset aibrix --dry-run
       kvctl reconcile --index fleet.sqlite --dry-run -o json | jq .summary
-
-      kvctl reconcile --index redis://10.0.0.2:6379/0 --context prod --watch --yes --resync
+      kvctl reconcile --index redis://10.0.0.2:6379/0 --context prod --yes --resync
     """
+    from kvctl.cli.indexoptions import index_of_context
     from kvctl.cli.podoptions import context_key, resolve_fleet
     from kvctl.cli.reconciling import Reconciling, ReconcilingOptions
     from kvctl.operate.reconcile import ReconcileOptions
@@ -133,7 +125,7 @@ def reconcile(
         timeout=timeout,
     )
     run = ReconcilingOptions(
-        index=index,
+        index=index_of_context(index, context),
         own_keys=own_keys,
         api_key=context_key(context),
         yes=yes,

@@ -6,89 +6,68 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.captureoptions import (
+    Captures,
+    GpuBlocks,
+    OnlyPod,
+    Plot,
+    RemovalsOption,
+    UntilOption,
+)
+from kvctl.cli.completers import complete_file, complete_index
+from kvctl.cli.options import OUTPUT_OPTION
+from kvctl.cli.panels import INDEX, OUTPUT, PROMPT
+from kvctl.cli.promptoptions import Lora, Salt
 from kvctl.cli.routeroptions import Router, RunningRequests, Seed
 
-_INDEX = "How the index takes events"
-_MATCH = "Prefix match"
 _PUBLISH = "Publish again"
 
 
 def replay(
-    captures: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CAPTURE...",
-            help="Capture files, demo:NAME for a shipped recording, - for stdin; read in order.",
-            show_default=False,
-        ),
-    ],
-    pod: Annotated[
-        list[str] | None,
-        typer.Option("--pod", help="Only this pod's batches.", metavar="POD", show_default=False),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help="Stop each stream behind this seq, or all at this time (epoch seconds, ISO 8601).",
-            metavar="SEQ|TIME",
-            show_default=False,
-        ),
-    ] = None,
+    captures: Captures,
+    pod: OnlyPod = None,
+    until: UntilOption = None,
     step: Annotated[
         bool,
-        typer.Option("--step", help="Walk batch by batch and show what each changed."),
-    ] = False,
-    plot: Annotated[
-        bool,
         typer.Option(
-            "--plot",
-            help="Also draw entries and event rate over time (needs kvctl\\[plot]).",
+            "--step",
+            help="Walk batch by batch and show what each changed.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
+    plot: Plot = False,
     output: Annotated[
         Literal["table", "json", "jsonl"],
-        typer.Option("--output", "-o", help="jsonl goes with --step."),
+        OUTPUT_OPTION,
     ] = "table",
     policy: Annotated[
         Literal["purge", "noop", "aibrix"],
         typer.Option(
             help="What a clear does: purge the pod, nothing (AIBrix before PR #2385), or purge "
             "one LoRA's entries (AIBrix since).",
-            rich_help_panel=_INDEX,
+            rich_help_panel=INDEX,
         ),
     ] = "purge",
-    removals: Annotated[
-        Literal["count", "first"],
-        typer.Option(
-            help="A block stored twice goes with its last removal (count) or its first.",
-            rich_help_panel=_INDEX,
-        ),
-    ] = "count",
-    num_gpu_blocks: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="The engines' num_gpu_blocks: warn about an index above what they can hold.",
-            rich_help_panel=_INDEX,
-            show_default=False,
-        ),
-    ] = None,
+    removals: RemovalsOption = "count",
+    num_gpu_blocks: GpuBlocks = None,
     save: Annotated[
         str | None,
         typer.Option(
             help="Keep the index: sqlite:FILE or a path, or redis://… as llm-d does. What is in it "
             "already counts once.",
             metavar="URL",
-            rich_help_panel=_INDEX,
+            autocompletion=complete_index,
+            rich_help_panel=INDEX,
             show_default=False,
         ),
     ] = None,
     match: Annotated[
         str | None,
         typer.Option(
-            help="Who holds this prompt: token ids (1,2,3 or a JSON list), or a file of them.",
+            help="Who holds this prompt: token ids, as 1,2,3 or a JSON list, or a file of them.",
             metavar="TOKENS|FILE",
-            rich_help_panel=_MATCH,
+            autocompletion=complete_file,
+            rich_help_panel=PROMPT,
             show_default=False,
         ),
     ] = None,
@@ -97,18 +76,12 @@ def replay(
         typer.Option(
             help="Who holds the prefix that ends in this block.",
             metavar="HASH",
-            rich_help_panel=_MATCH,
+            rich_help_panel=PROMPT,
             show_default=False,
         ),
     ] = None,
-    lora: Annotated[
-        str | None,
-        typer.Option(help="LoRA of the prompt.", rich_help_panel=_MATCH, show_default=False),
-    ] = None,
-    salt: Annotated[
-        str | None,
-        typer.Option(help="cache_salt of the prompt.", rich_help_panel=_MATCH, show_default=False),
-    ] = None,
+    lora: Lora = None,
+    salt: Salt = None,
     router: Router = "longest",
     running: RunningRequests = None,
     seed: Seed = 0,
@@ -126,6 +99,7 @@ def replay(
         float,
         typer.Option(
             min=0,
+            metavar="FACTOR",
             help="Tempo: 1 as recorded, 10 ten times that, 0 at once.",
             rich_help_panel=_PUBLISH,
         ),
@@ -134,7 +108,8 @@ def replay(
         float,
         typer.Option(
             min=0,
-            help="Seconds to wait for subscribers before the first batch.",
+            metavar="SECONDS",
+            help="How long to wait for subscribers before the first batch.",
             rich_help_panel=_PUBLISH,
         ),
     ] = 10.0,
@@ -142,25 +117,24 @@ def replay(
         float,
         typer.Option(
             min=0,
-            help="Seconds to go on serving the replay after the last.",
+            metavar="SECONDS",
+            help="How long to go on serving the replay after the last.",
             rich_help_panel=_PUBLISH,
         ),
     ] = 1.0,
 ) -> None:
-    """Turn captures into a prefix index and tell what is in it.
+    """Turn captures into a prefix index, and tell of it.
 
-    [bold]Examples[/bold]
+    -o jsonl goes with --step.
 
+    Examples:
       kvctl replay demo:fleet
-
       kvctl replay incident.kvcap --until 2026-11-30T12:00:00Z -o json | jq .index
-
-      kvctl replay demo:warm --match-block 17947236533183116972
-
+      kvctl replay demo:warm --match-block 5367643813145305456
+      kvctl replay incident.kvcap --match prompt.json --router aibrix
+      kvctl replay incident.kvcap --save then.sqlite
       kvctl replay demo:fleet --step
-
       kvctl replay demo:fleet --plot
-
       kvctl replay demo:fleet --publish tcp://127.0.0.1:5557 --speed 10
     """
     from kvctl.cli.replaying import Replaying, ReplayOptions

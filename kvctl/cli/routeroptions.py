@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from kvctl.cli.completers import complete_running
+from kvctl.cli.panels import ROUTER
+
 if TYPE_CHECKING:
     from kvctl.operate.replay import RouterOptions
-
-_PANEL = "Who would get it"
 
 Router: TypeAlias = Annotated[
     Literal["longest", "aibrix"],
     typer.Option(
         "--router",
         help="longest: the pod with the longest prefix. aibrix: AIBrix's prefix-cache choice.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=ROUTER,
     ),
 ]
 
@@ -26,8 +27,9 @@ RunningRequests: TypeAlias = Annotated[
     typer.Option(
         "--running",
         metavar="POD=N",
+        autocompletion=complete_running,
         help="With --router aibrix: requests a pod runs, 0 by default.",
-        rich_help_panel=_PANEL,
+        rich_help_panel=ROUTER,
         show_default=False,
     ),
 ]
@@ -35,7 +37,7 @@ RunningRequests: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[
     int,
     typer.Option(
-        "--seed", help="Decides where a router chooses at random.", rich_help_panel=_PANEL
+        "--seed", help="Decides where a router chooses at random.", rich_help_panel=ROUTER
     ),
 ]
 

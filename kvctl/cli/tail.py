@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kvctl.cli.completers import complete_capture_file, complete_index, words
+from kvctl.cli.indexoptions import OwnKeys
+from kvctl.cli.options import OUTPUT_OPTION, Force
+from kvctl.cli.panels import EVENTS, INDEX, OUTPUT, TIME
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -29,11 +33,6 @@ class EventType(StrEnum):
     CLEARED = "AllBlocksCleared"
 
 
-_WHICH = "Which events"
-_WHERE = "Where they go"
-_WHEN = "When it starts and ends"
-
-
 @names_kubernetes
 def tail(
     pods: PodNames = None,
@@ -42,42 +41,51 @@ def tail(
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
     types: Annotated[
         list[EventType] | None,
-        typer.Option("--type", help="Only events of this type.", rich_help_panel=_WHICH),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only events of this type: BlockStored, BlockRemoved, AllBlocksCleared.",
+            rich_help_panel=EVENTS,
+        ),
     ] = None,
     lora: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only stores of this LoRA; an empty name means the base model.",
-            rich_help_panel=_WHICH,
+            help="Only stores of this LoRA; empty for the base model.",
+            rich_help_panel=EVENTS,
         ),
     ] = None,
     block_hash: Annotated[
         list[str] | None,
         typer.Option(
             "--hash",
+            metavar="PREFIX",
             help="Only events that name a block hash beginning so.",
-            rich_help_panel=_WHICH,
+            rich_help_panel=EVENTS,
         ),
     ] = None,
     medium: Annotated[
         list[str] | None,
-        typer.Option(help="Only events of this medium.", rich_help_panel=_WHICH),
+        typer.Option(
+            metavar="MEDIUM",
+            help="Only this medium: GPU, CPU, STORAGE.",
+            rich_help_panel=EVENTS,
+            autocompletion=words("GPU", "CPU", "STORAGE"),
+        ),
     ] = None,
     capture: Annotated[
         Path | None,
         typer.Option(
-            help="Also write every batch, verbatim and unfiltered, to this capture file "
-            "(.kvcap, .kvcap.zst or .jsonl).",
-            rich_help_panel=_WHERE,
+            help="Also write every batch, verbatim and unfiltered, to this capture file: .kvcap, "
+            ".kvcap.zst or .jsonl.",
+            autocompletion=complete_capture_file,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Overwrite the capture file.", rich_help_panel=_WHERE),
-    ] = False,
+    force: Force = False,
     append: Annotated[
         bool,
-        typer.Option("--append", help="Continue the capture file.", rich_help_panel=_WHERE),
+        typer.Option("--append", help="Continue the capture file.", rich_help_panel=OUTPUT),
     ] = False,
     index: Annotated[
         str | None,
@@ -85,59 +93,52 @@ def tail(
             help="Also keep an index of what the events say: sqlite:FILE or a path; or feed "
             "llm-d's, redis://…. A later run goes on where this one stopped.",
             metavar="URL",
-            rich_help_panel=_WHERE,
+            rich_help_panel=INDEX,
+            autocompletion=complete_index,
             show_default=False,
         ),
     ] = None,
-    own_keys: Annotated[
-        bool,
-        typer.Option(
-            "--own-keys",
-            help="In Redis, note where it stopped beside llm-d's keys, under kvctl:….",
-            rich_help_panel=_WHERE,
-        ),
-    ] = False,
+    own_keys: OwnKeys = False,
     stats: Annotated[
         bool,
         typer.Option(
-            "--stats", help="A summary a second instead of events.", rich_help_panel=_WHERE
+            "--stats", help="A summary a second instead of events.", rich_help_panel=OUTPUT
         ),
     ] = False,
     output: Annotated[
         Literal["table", "jsonl"] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Lines for people or JSON objects. Default: table on a terminal, else jsonl.",
-            rich_help_panel=_WHERE,
-        ),
+        OUTPUT_OPTION,
     ] = None,
     replay: Annotated[
         bool,
         typer.Option(
             "--replay/--no-replay",
-            help="Begin with what the engine's replay buffer holds, and fill gaps from it.",
-            rich_help_panel=_WHEN,
+            help="Neither begin with what the engine's replay holds, nor fill gaps from it.",
+            show_default=False,
+            rich_help_panel=TIME,
         ),
     ] = True,
     since_seq: Annotated[
         int,
-        typer.Option(min=0, help="Begin the replay at this seq.", rich_help_panel=_WHEN),
+        typer.Option(
+            min=0, metavar="SEQ", help="Begin the replay at this seq.", rich_help_panel=TIME
+        ),
     ] = 0,
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="End after so many events.", rich_help_panel=_WHEN),
+        typer.Option(min=1, help="End after so many events.", rich_help_panel=TIME),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0, help="End after so many seconds.", rich_help_panel=_WHEN),
+        typer.Option(min=0, metavar="SECONDS", help="End after so long.", rich_help_panel=TIME),
     ] = None,
     connect_timeout: Annotated[
         float,
         typer.Option(
             min=0,
-            help="Say so when an endpoint has not answered after so many seconds; end if none has.",
-            rich_help_panel=_WHEN,
+            metavar="SECONDS",
+            help="After so long, tell which endpoints have not answered; end if none has.",
+            rich_help_panel=TIME,
         ),
     ] = 10.0,
     follow: Annotated[
@@ -146,7 +147,7 @@ def tail(
             "--follow",
             "-f",
             help="Keep trying endpoints that nobody serves, and wait for a pod in Kubernetes.",
-            rich_help_panel=_WHEN,
+            rich_help_panel=TIME,
         ),
     ] = False,
 ) -> None:
@@ -155,23 +156,19 @@ def tail(
     A pod is the name of one given with --pod or in a context, or an address: `10.0.0.7`,
     `10.0.0.7:5557`, `tcp://[fd00::7]:5557`. What begins late or goes missing is filled from the
     engine's replay where it has one; what is lost for good is shown as a gap. Pods in Kubernetes
-    are followed as they come and go.
+    are followed as they come and go. Lines for people on a terminal, JSON lines elsewhere.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl tail 10.0.0.7
-
-      kvctl tail --pod name=pod-a,host=10.0.0.7 --type AllBlocksCleared --type BlockRemoved
-
-      kvctl tail -n prod --preset aibrix
-
+      kvctl tail --context prod --type AllBlocksCleared --type BlockRemoved
+      kvctl tail -n serving --preset aibrix
       kvctl tail pod-a --capture incident.kvcap.zst --timeout 60
-
+      kvctl tail --pod name=pod-a,host=10.0.0.7 --index fleet.sqlite
       kvctl tail pod-a -o jsonl | jq 'select(.type == "Gap")'
     """
     import sys
 
-    from kvctl.cli.podoptions import follow_pods, parse_pods, resolve_pods
+    from kvctl.cli.podoptions import follow_pods, in_context, parse_pods, resolve_pods
     from kvctl.cli.tailing import Tailing, TailOptions
     from kvctl.events import EventFilter
 
@@ -197,6 +194,7 @@ def tail(
         own_keys=own_keys,
     )
     tailing: Tailing
+    kubernetes = in_context(pods or [], pod or [], context, kubernetes)
     if kubernetes:
         specs = parse_pods(pod or [], kubernetes)
         tailing = Tailing(specs, options, follow_pods(pods or [], kubernetes, wait=follow))

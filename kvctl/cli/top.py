@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvctl.cli.options import OUTPUT_OPTION, AnswerTimeout, Interval
+from kvctl.cli.panels import OUTPUT, TIME
 from kvctl.cli.podoptions import (
     NOT_IN_KUBERNETES,
     ContextOption,
@@ -22,32 +24,39 @@ def top(
     pod: PodOption = None,
     context: ContextOption = None,
     kubernetes: InKubernetes = NOT_IN_KUBERNETES,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
+    interval: Interval = 2.0,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-n", min=1, help="Stop after so many looks.", show_default=False),
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            help="End after so many rounds.",
+            rich_help_panel=TIME,
+            show_default=False,
+        ),
     ] = None,
     sort: Annotated[
         Literal["pod", "state", "events", "stored", "removed", "entries", "missing", "hit"],
-        typer.Option(help="By which column; numbers with the largest first."),
+        typer.Option(
+            metavar="COLUMN",
+            help="By this column, numbers with the largest first: pod, state, events, stored, "
+            "removed, entries, missing, hit.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = "pod",
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for an engine or a replay to answer.")
-    ] = 5.0,
-    output: Annotated[Literal["table", "json", "jsonl"], typer.Option("--output", "-o")] = "table",
+    timeout: AnswerTimeout = 5.0,
+    output: Annotated[Literal["table", "json", "jsonl"], OUTPUT_OPTION] = "table",
 ) -> None:
-    """Watch pods live: state, event and block rates, entries, losses, hit rate.
+    """Watch pods live: states, rates, entries, losses.
 
-    The hit rate is the engine's own, of the tokens asked for since the look before. json tells one
-    look, jsonl an object each look. Ctrl-C ends it.
+    The hit rate is the engine's own, of the tokens asked for since the round before. json tells one
+    round, jsonl an object each round. Ctrl-C ends it.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kvctl top --context prod
-
       kvctl top 10.0.0.7 --sort events --interval 1
-
-      kvctl top --context prod -n 1 -o json | jq '.pods[] | select(.state != "awake")'
+      kvctl top --context prod -n 1 -o json | jq '.pods[] | select(.hit_rate < 0.5)'
     """
     from kvctl.cli.podoptions import context_key, resolve_pods
     from kvctl.cli.topping import Topping

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ MAX_BODY = 16 * 1024 * 1024
 """Largest answer that is read, in bytes."""
 
 _CHUNK = 64 * 1024
+_log = logging.getLogger(__name__)
 
 
 class _Authorization(AuthBase):
@@ -80,6 +83,7 @@ class Transport:
         Raises `Unreachable` or `NotAnEngine`.
         """
         call = f"{method} {path}"
+        began = time.monotonic()
         with Deadline(timeout) as deadline, requests.Session() as session:
             adapter = WatchedAdapter()
             session.mount("http://", adapter)
@@ -100,7 +104,9 @@ class Transport:
                 ) as response:
                     content = self._read(response, limit, call)
             except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+                self._log(call, f"{type(error).__name__}", began)
                 raise explain(error, self._attempt(call, deadline)) from None
+        self._log(call, f"{response.status_code}, {len(content)} bytes", began)
         if deadline.expired:  # a body that ends with its connection looks whole when it was cut
             raise too_late(self._attempt(call, deadline))
         return Reply(
@@ -110,6 +116,11 @@ class Transport:
             self._without_key(response.headers.get("Location", "").encode()).decode(),
             response.headers.get("Date", ""),
         )
+
+    def _log(self, call: str, outcome: str, began: float) -> None:
+        method, _, path = call.partition(" ")
+        took = (time.monotonic() - began) * 1000
+        _log.debug("%s: %s %s%s: %s, %.0f ms", self.pod, method, self._called, path, outcome, took)
 
     def _attempt(self, call: str, deadline: Deadline) -> Attempt:
         return Attempt(

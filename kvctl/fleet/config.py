@@ -15,6 +15,7 @@ import platformdirs
 from kvctl.errors import UsageError
 from kvctl.fleet.build import build_pod
 from kvctl.fleet.fields import POD_KEYS, check_key
+from kvctl.fleet.kubecontext import KUBERNETES_KEYS, KubernetesContext, read_kubernetes
 from kvctl.fleet.pod import Pod
 from kvctl.fleet.wording import nearest, quoted
 
@@ -31,7 +32,8 @@ _LISTS = ("events", "replay")
 class Context:
     """A fleet and what belongs to it. The one without a name is what holds where none is chosen.
 
-    ``index`` is an index's URL, ``model`` the name of the model where a pod names none.
+    It lists its ``pods``, or says where they are in ``kubernetes``. ``index`` is an index's URL,
+    ``model`` the name of the model where a pod names none.
     """
 
     name: str = ""
@@ -39,6 +41,7 @@ class Context:
     index: str | None = None
     api_key_file: Path | None = None
     model: str | None = None
+    kubernetes: KubernetesContext | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,12 @@ class _Table:
             raise self.fault(key, "expected a string")
         return value
 
+    def table(self, key: str) -> _Table | None:
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.fault(key, "expected a table")
+        return None if value is None else _Table(self.path, f"{self._prefix}{key}", value)
+
     def tables(self, key: str) -> dict[str, _Table]:
         value = self.data.get(key, {})
         if not isinstance(value, dict):
@@ -162,7 +171,12 @@ def _shown(name: str) -> str:
 
 
 def _context(name: str, table: _Table) -> Context:
-    table.check_keys("index", "api-key-file", "model", "pods")
+    table.check_keys("index", "api-key-file", "model", "pods", "kubernetes")
+    if table.data.get("pods") and "kubernetes" in table.data:
+        raise UsageError(
+            f"{table.who}: it lists pods and names kubernetes",
+            remedy="a context has one of them: make two contexts",
+        )
     model = table.text("model")
     return Context(
         name,
@@ -170,7 +184,19 @@ def _context(name: str, table: _Table) -> Context:
         table.text("index"),
         _key_file(table),
         model,
+        _kubernetes(table),
     )
+
+
+def _kubernetes(context: _Table) -> KubernetesContext | None:
+    table = context.table("kubernetes")
+    if table is None:
+        return None
+    table.check_keys(*KUBERNETES_KEYS)
+    try:
+        return read_kubernetes(table.data, table.path.parent)
+    except ValueError as error:
+        raise UsageError(f"{table.who}: {error}") from None
 
 
 def _key_file(table: _Table) -> Path | None:

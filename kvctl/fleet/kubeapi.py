@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from kvctl.fleet.kubepod import KubePod, Metadata
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
+
+_log = logging.getLogger(__name__)
 
 PAGE = 500
 """Pods of one page of a list, as kubectl asks for."""
@@ -124,6 +128,7 @@ class PodsApi:
             options["label_selector"] = self.faults.selector
         from kubernetes.client.exceptions import ApiException
 
+        began = time.monotonic()
         try:
             response: urllib3.HTTPResponse = (
                 self._api.list_pod_for_all_namespaces(**options)
@@ -138,6 +143,10 @@ class PodsApi:
             # Some releases of the client raise, others hand over whatever was answered.
             body = error.body if isinstance(error.body, bytes) else str(error.body or "").encode()
             raise self.faults.refused(verb, error.status or 0, body) from None
+        where = f"namespace {self.faults.namespace}" if self.faults.namespace else "all namespaces"
+        took = (time.monotonic() - began) * 1000
+        told = (verb, where, self.faults.selector or "-", response.status, took)
+        _log.debug("Kubernetes: %s pods of %s, labels %s: %d, %.0f ms", *told)
         if response.status != HTTPStatus.OK:
             raise self.faults.refused(verb, response.status, self._read(response))
         return response

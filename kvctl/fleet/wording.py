@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 _LONGEST = 80
 _MOST = 20
+_CLOSE = 3
+_EQUAL = 0.02
 
 
 def quoted(text: str) -> str:
@@ -15,10 +16,26 @@ def quoted(text: str) -> str:
 
 
 def nearest(word: str, choices: Collection[str]) -> str:
-    """A remedy: the choice that was probably meant, or else what there is."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]}?"
+    """A remedy: the choices that were probably meant, or else what there is."""
+    if close := close_to(word, choices):
+        return close
     shown = sorted(choices)[:_MOST]
     more = f" and {len(choices) - _MOST} more" if len(choices) > _MOST else ""
     return f"known: {', '.join(shown)}{more}"
+
+
+def close_to(word: str, choices: Iterable[str]) -> str:
+    """`did you mean pod-a or pod-b?`, empty where nothing is near; the nearest, and its equals."""
+    import difflib
+
+    matcher = difflib.SequenceMatcher(b=word)
+    found = difflib.get_close_matches(word, list(choices), n=_CLOSE, cutoff=0.5)
+    if not found:
+        return ""
+    ratios = []
+    for each in found:
+        matcher.set_seq1(each)
+        ratios.append(matcher.ratio())
+    near = [each for each, ratio in zip(found, ratios, strict=True) if ratio >= ratios[0] - _EQUAL]
+    *others, last = near
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import tomllib
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 from kvctl.errors import UsageError
-from kvctl.fleet.config import Config, config_path, parse_config, read_config
+from kvctl.fleet.config import Config, Context, config_path, parse_config, read_config
 from kvctl.fleet.fields import split_fields
 from kvctl.fleet.pod import Pod
 from kvctl.fleet.wording import quoted
@@ -45,8 +45,7 @@ def set_pod(context: str, spec: str, path: Path | None = None) -> Pod:
     and what ``spec`` does not name stays. Raises `UsageError`, and then nothing is written.
     """
     name, fields = split_fields(spec)
-    if not context or not context.isprintable() or context != context.strip():
-        raise UsageError(f"{quoted(context)} is not a context's name")
+    _check_name(context)
 
     def change(tree: _Tree, before: Config) -> None:
         inner = tree
@@ -60,6 +59,44 @@ def set_pod(context: str, spec: str, path: Path | None = None) -> Pod:
 
     config = _change(path or config_path(), change)
     return next(pod for pod in config.contexts[context].pods if pod.name == name)
+
+
+def set_context(
+    name: str,
+    values: Mapping[str, str],
+    kubernetes: Mapping[str, str | bool],
+    path: Path | None = None,
+) -> Context:
+    """Write what a context says besides its pods, each value under its key in the file.
+
+    ``kubernetes`` goes into the table of that name; an empty text or False takes a key away.
+    Context and file are made where they are missing; the first context of a file becomes its
+    current one. Raises `UsageError`, and then nothing is written.
+    """
+    _check_name(name)
+
+    def change(tree: _Tree, before: Config) -> None:
+        context = _table(_table(tree, "contexts", headless=True), name)
+        _fill(context, values)
+        if kubernetes:
+            _fill(_table(context, "kubernetes"), kubernetes)
+        if before.current is None:
+            tree["current-context"] = name
+
+    return _change(path or config_path(), change).contexts[name]
+
+
+def _fill(table: _Tree, values: Mapping[str, str | bool]) -> None:
+    for key, value in values.items():
+        if value:
+            table[key] = value
+        elif key in table:
+            del table[key]
+
+
+def _check_name(context: str) -> None:
+    if not context or not context.isprintable() or context != context.strip():
+        raise UsageError(f"{quoted(context)} is not a context's name")
 
 
 def _change(path: Path, change: Callable[[_Tree, Config], None]) -> Config:

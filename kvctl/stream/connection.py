@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -15,6 +16,8 @@ _CONNECT_ANEW_S = 1.0
 
 # A peer behind a proxy or on its way up may close a few connections before it speaks.
 _CLOSED_AT_ONCE = 3
+
+_log = logging.getLogger(__name__)
 
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
@@ -43,6 +46,8 @@ class Connection:
         self._anew_at: float | None = None
         self._broke_off = False
         self.socket, self.monitor = open_sub(context, source)
+        verb = "bind" if source.bind else "connect to"
+        _log.debug("%s: SUB %s %s, topic %r", source.pod, verb, source.events, source.topic)
 
     @property
     def connected(self) -> bool:
@@ -98,6 +103,7 @@ class Connection:
             self._peer_left(now, notes)
 
     def _peer_came(self, notes: list[str]) -> None:
+        _log.debug("%s: SUB connected to %s", self._source.pod, self._source.events)
         self._peers += 1
         self.made = True
         self.remade = self.remade or self._spoke
@@ -116,6 +122,7 @@ class Connection:
         elif self._peers == 0:  # cut off in the handshake, without an event for it
             self._no_handshake(False, notes)
         else:
+            _log.debug("%s: SUB lost %s", self._source.pod, self._source.events)
             self._peers -= 1
             self._lost = self._broke_off = True
             notes.append("connection lost")

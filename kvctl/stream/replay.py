@@ -8,6 +8,7 @@ seq without a hole.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
@@ -17,6 +18,8 @@ import zmq
 from kvctl.events import DecodeError, encode_seq, parse_replay
 from kvctl.stream.life import Message
 from kvctl.stream.sockets import open_dealer
+
+_log = logging.getLogger(__name__)
 
 StreamKey: TypeAlias = tuple[str, int]
 """Pod and DP rank."""
@@ -83,6 +86,7 @@ class ReplayRequest:
         socket = open_dealer(self._context, self._address)
         # The empty frame is a REQ socket's delimiter: without it the engine does not answer.
         socket.send_multipart([b"", encode_seq(start)])
+        _log.debug("DEALER %s: replay from seq %d asked for", self.endpoint, start)
         self._asked = start
         self._heard_at = now
         self._ended = False
@@ -164,6 +168,12 @@ class ReplayRequest:
 
     def _finish(self, *, whole: bool) -> None:
         self.done, self.whole = True, whole
+        told = (
+            self.endpoint,
+            sum(map(len, self.batches.values())),
+            "whole" if whole else "not whole",
+        )
+        _log.debug("DEALER %s: replay brought %d batches, %s", *told)
         self.socket.close()
 
 

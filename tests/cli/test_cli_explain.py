@@ -124,6 +124,11 @@ def test_replay_prints_what_is_described(kvctl, name: str) -> None:
         as_described(each, kind_of(each))
 
 
+@pytest.mark.parametrize("name", ["restart", "fleet", "evict"])
+def test_report_prints_what_is_described(kvctl, name: str) -> None:
+    as_described(kvctl("report", DATA / f"{name}.jsonl", "-o", "json").json, "report")
+
+
 def test_capture_info_prints_what_is_described(kvctl) -> None:
     as_described(kvctl("capture", "info", "demo:fleet", "-o", "json").json, "capture info")
 

@@ -34,19 +34,7 @@ def test_the_version_is_the_packages(kvctl) -> None:
 def test_a_misspelt_command_suggests_the_right_one(kvctl) -> None:
     result = kvctl("tial")
     assert result.code == 2
-    assert "'tail'" in result.err
-    assert len(result.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shipped_completions_are_current(kvctl, shell: str) -> None:
-    shipped = {"bash": "kvctl.bash", "zsh": "_kvctl", "fish": "kvctl.fish"}[shell]
-    assert (ROOT / "completions" / shipped).read_text() == kvctl("completion", shell).out
-
-
-def test_completion_offers_commands_and_options(kvctl) -> None:
-    offered = kvctl(_KVCTL_COMPLETE="complete_bash", COMP_WORDS="kvctl ta", COMP_CWORD="1")
-    assert offered.out.split() == ["tail"]
+    assert result.err == "kvctl: there is no command 'tial' (did you mean tail?)\n"
 
 
 def test_importing_the_command_line_loads_nothing_heavy(kvctl) -> None:

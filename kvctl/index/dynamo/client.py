@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ _CHUNK = 1024 * 1024
 _REMEDY = "is it up, and this the port of dynamo.indexer (8090 by default)?"
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class StatusError(IndexStoreError):
@@ -91,7 +94,8 @@ class DynamoClient:
             ) from None
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
-        end = time.monotonic() + self._timeout
+        began = time.monotonic()
+        end = began + self._timeout
         try:
             with self._session.request(
                 method, self._base + path, json=body, timeout=self._timeout, stream=True
@@ -109,6 +113,9 @@ class DynamoClient:
                         )
                     parts.append(part)
                 content = b"".join(parts)
+                took = (time.monotonic() - began) * 1000
+                told = (method, self._base, path, answer.status_code, size, took)
+                _log.debug("%s %s%s: %d, %d bytes, %.0f ms", *told)
                 if not answer.ok:
                     said = content[:200].decode(errors="replace").strip()
                     raise StatusError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +35,8 @@ _OURS = ("layout", "seed", "block_size", "hash")
 _SCAN_COUNT = 1000
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ def connect(where: RedisUrl, *, retries: int = 0) -> redis.Redis:
     password = os.environ.get(PASSWORD_VARIABLE)
     if password and urlsplit(where.url).password is None:
         options["password"] = password
+    began = time.monotonic()
     with guard(where.shown):
         client = redis.Redis.from_url(
             where.url,
@@ -107,6 +112,7 @@ def connect(where: RedisUrl, *, retries: int = 0) -> redis.Redis:
         except BaseException:
             client.close()
             raise
+    _log.debug("%s: PING answered, %.0f ms", where.shown, (time.monotonic() - began) * 1000)
     return client
 
 
@@ -146,13 +152,17 @@ def scan(
 ) -> Iterator[list[bytes]]:
     """The keys of a kind under a pattern, batch by batch. A key may come twice."""
     total = client.dbsize()
-    cursor, looked_at = 0, 0
+    cursor, looked_at, found, calls, began = 0, 0, 0, 0, time.monotonic()
     while True:
         cursor, keys = client.scan(cursor, match=pattern, count=_SCAN_COUNT, _type=kind.upper())
+        calls, found = calls + 1, found + len(keys)
         looked_at = min(looked_at + _SCAN_COUNT, total)
         if progress is not None:
             progress(total if not cursor else looked_at, total)
         if keys:
             yield [key for key in keys if isinstance(key, bytes)]
         if not cursor:
+            took = (time.monotonic() - began) * 1000
+            told = (pattern, kind, calls, found, total, took)
+            _log.debug("Redis: SCAN %s (%s): %d calls, %d of %d keys, %.0f ms", *told)
             return
