@@ -24,8 +24,7 @@ class PodState:
 
     ``reachable`` says whether an engine answered at all. ``states`` has one entry per rank and
     always at least one; ``error`` says why all of them are unknown, where they are for one
-    reason. ``scraped_at`` is our clock, seconds since the epoch, before the first request.
-    ``healthy`` is the answer of `/health`, None where there was none. ``notes`` are lesser
+    reason. ``healthy`` is the answer of `/health`, None where there was none. ``notes`` are lesser
     faults. ``known`` holds, by rank, the last state that was not `unknown`, be it this probe's or
     an earlier one's.
     """
@@ -34,7 +33,6 @@ class PodState:
     reachable: bool
     states: tuple[EngineState, ...]
     error: str | None
-    scraped_at: float
     healthy: bool | None = None
     notes: tuple[str, ...] = ()
     known: Mapping[int, EngineState] = field(default_factory=dict)
@@ -65,7 +63,6 @@ def probe_state(
             reachable,
             states,
             None if error is None else str(error),
-            at,
             asked.healthy,
             tuple(asked.notes),
             known,

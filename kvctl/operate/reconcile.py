@@ -267,7 +267,7 @@ class Reconciler:
                 for (name, rank), each in memory.items()
                 if name == pod.name and each.state is not None
             }
-            before = PodState(pod.name, True, (), None, 0.0, known=known)
+            before = PodState(pod.name, True, (), None, known=known)
             return probe_state(client, before, ranks=[stream.rank for stream in pod.streams])
 
         with ThreadPoolExecutor(_WORKERS) as workers:

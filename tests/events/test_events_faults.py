@@ -87,8 +87,6 @@ def test_a_planted_fault_is_named_with_its_event_and_field(
     error = fault(payload)
     assert (error.event, error.field) == (len(before), path)
     assert error.detail == f"event {len(before)}, field {path}: {error.reason}"
-    assert (error.pod, error.seq) == ("", None)
-    assert str(error.located("ns/pod-a", 7)) == f"pod ns/pod-a, seq 7: {error.detail}"
     wire_batch = WireBatch(0, "ns/pod-a", 0, b"", 7, payload)
     assert decode_record(wire_batch) == Undecodable(wire_batch, error.detail)
 
@@ -177,13 +175,10 @@ def test_an_error_says_only_what_it_knows() -> None:
     assert str(DecodeError("odd")) == "odd"
     assert str(DecodeError("odd", field="ts")) == "field ts: odd"
     assert str(DecodeError("odd", event=0)) == "event 0: odd"
-    assert str(DecodeError("odd", event=0).located("pod-a", None)) == "pod pod-a: event 0: odd"
-    assert str(DecodeError("odd").located("pod-a", 0)) == "pod pod-a, seq 0: odd"
 
 
-def test_a_located_error_keeps_its_parts() -> None:
-    error = DecodeError("odd", event=3, field="medium").located("pod-a", 9)
-    parts = (error.pod, error.seq, error.event, error.field, error.reason)
-    assert parts == ("pod-a", 9, 3, "medium", "odd")
+def test_an_error_keeps_its_parts() -> None:
+    error = DecodeError("odd", event=3, field="medium")
+    assert (error.event, error.field, error.reason) == (3, "medium", "odd")
     assert error.detail == "event 3, field medium: odd"
     assert isinstance(error, KvctlError)

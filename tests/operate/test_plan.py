@@ -16,7 +16,7 @@ def engine(verdict: State = State.AWAKE, rank: int = 0, **more) -> EngineState:
 
 
 def run(*states: EngineState, facts=(FACTS,), memory=None, fleet=None, now=300.0) -> Plan:
-    pod = PodState("pod-a", True, states, None, now)
+    pod = PodState("pod-a", True, states, None)
     return plan(facts, {"pod-a": pod}, memory or {}, fleet=fleet, now=now)
 
 
