@@ -21,7 +21,7 @@ def print_config(config: Config, output: OutputFormat) -> None:
         )
         return
     say(str(config.path) if config.contexts else f"{config.path}: no context yet")
-    table = plain_table("current", "context", "pod", "model", "events", "replay", "api")
+    table = plain_table("", "context", "pod", "model", "events", "replay", "api")
     for name, context in config.contexts.items():
         mark = "*" if name == config.current else ""
         if context.kubernetes is not None:
@@ -35,14 +35,22 @@ def print_config(config: Config, output: OutputFormat) -> None:
 
 
 def _cells(pod: Pod) -> list[str]:
-    replays = [stream.replay for stream in pod.streams if stream.replay is not None]
+    replaying = [stream for stream in pod.streams if stream.replay is not None]
+    events = [stream.events for stream in replaying]
+    replays = [stream.replay for stream in replaying if stream.replay is not None]
     return [
         printable(pod.name),
         printable(pod.model or "-"),
         " ".join(stream.events for stream in pod.streams),
-        " ".join(replays) or "-",
+        " ".join(map(_beside, replays, events)) or "-",
         pod.api or "-",
     ]
+
+
+def _beside(replay: str, events: str) -> str:
+    """A replay's endpoint: its port only, where it is on the events' host."""
+    host, _, port = replay.rpartition(":")
+    return f":{port}" if events.rpartition(":")[0] == host else replay
 
 
 def _context(context: Context) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _STYLES = {
     Verdict.STALE: "bold red",
     Verdict.KEPT: "yellow",
 }
-_NAME_WIDTH = 12
+_NAME_WIDTH = 14
 
 
 class DeclinedError(KvctlError):
@@ -113,12 +113,16 @@ def _show_plan(pods: Sequence[Pod], options: ControlOptions, index: str | None) 
 
 
 def _print_step(step: Step) -> None:
+    from rich.table import Table
     from rich.text import Text
 
     mark, style = _MARKS[step.ok]
-    line = Text.assemble(
-        f"  {step.name:<{_NAME_WIDTH}} ", (f"{mark} ", style), printable(step.detail)
-    )
+    # A table of one row: what is too long for the line goes on below itself.
+    line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_column(min_width=_NAME_WIDTH, no_wrap=True)
+    line.add_column(no_wrap=True)
+    line.add_column(overflow="fold")
+    line.add_row(f"  {step.name}", Text(mark, style=style), printable(step.detail))
     stdout_console().print(line)
 
 

@@ -244,10 +244,10 @@ def _of_fleet(pods: Sequence[PodSeen]) -> Iterator[Check]:
     if len(pods) < 2:
         return
     sizes = {
-        pod.pod.name: sorted({size for s in pod.streams.values() for size in s.block_sizes})
+        pod.pod.name: _in_words({size for s in pod.streams.values() for size in s.block_sizes})
         for pod in pods
     }
-    told = {tuple(each) for each in sizes.values() if each}
+    told = {each for each in sizes.values() if each}
     if len(told) > 1:
         which = "; ".join(f"{name} {each}" for name, each in sizes.items() if each)
         yield Check(
@@ -255,7 +255,7 @@ def _of_fleet(pods: Sequence[PodSeen]) -> Iterator[Check]:
             "pods behind one router need one block size: nothing matches across them",
         )  # fmt: skip
     elif told:
-        yield Check(None, None, "block sizes", Status.PASS, f"all have {list(*told)}")
+        yield Check(None, None, "block sizes", Status.PASS, f"all have {told.pop()}")
     shared, differing = 0, 0
     names: dict[bytes, str] = {}
     for pod in pods:
@@ -279,3 +279,7 @@ def _of_fleet(pods: Sequence[PodSeen]) -> Iterator[Check]:
         yield Check(
             None, None, "hashes agree", Status.PASS, f"on all {plural(shared, 'shared block')}"
         )
+
+
+def _in_words(sizes: set[int]) -> str:
+    return " and ".join(map(str, sorted(sizes)))
