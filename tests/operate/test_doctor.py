@@ -109,10 +109,11 @@ def test_the_fleets_block_sizes_and_hashes_are_compared(pod: SimPod) -> None:
         complete(c, PROMPTS[0])
         alike = checks(pod, same)
         assert alike[None, "block sizes"].status is Status.PASS
+        assert alike[None, "block sizes"].detail == "all have 16"
         assert alike[None, "hashes agree"].detail == "on all 4 shared blocks"
         differing = checks(pod, c)
         assert differing[None, "block sizes"].status is Status.FAIL
-        assert "pod-a [16]; pod-c [32]" in differing[None, "block sizes"].detail
+        assert "pod-a 16; pod-c 32" in differing[None, "block sizes"].detail
         assert differing[None, "hashes agree"].status is Status.SKIP
     with SimPod(SimConfig(name="pod-d", int_hashes=False)) as other:
         complete(other, PROMPTS[0])
