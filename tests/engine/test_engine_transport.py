@@ -230,6 +230,20 @@ def test_a_proxy_of_the_environment_is_used_for_other_hosts(
     assert engine.calls == ["GET /health"]
 
 
+def test_a_local_port_is_called_and_the_address_behind_it_named(
+    engine: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    named = "http://192.0.2.1:8000"
+    assert EngineClient("pod-a", named, via=engine.url).health() is True
+    assert engine.calls == ["GET /health"]
+    nobody = EngineClient("pod-a", named, via=f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(Unreachable, match=r"192\.0\.2\.1:8000 refuses the connection"):
+        nobody.health()
+
+
 @pytest.mark.parametrize("url", ["http://", "gopher://h:1", "no url"])
 def test_what_is_no_url_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="not an HTTP URL"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvctl.errors import KvctlError
 from kvctl.fleet import (
     FleetChange,
@@ -9,6 +11,7 @@ from kvctl.fleet import (
     FleetSnapshot,
     FleetWatch,
     LeftPod,
+    Pod,
     SkippedPod,
     parse_pod,
 )
@@ -70,3 +73,39 @@ def test_only_the_pods_with_the_names_are_followed() -> None:
     assert bare.pods == full.pods == ()
     assert bare.skipped == ()
     assert bare.changes() == full.changes() == FleetChange(joined=(A,))
+
+
+class Ways:
+    """Ways to pods, and which are open."""
+
+    def __init__(self) -> None:
+        self.open: list[Pod] = []
+
+    def reach(self, pod: Pod) -> Pod:
+        reached = replace(pod, api_via="http://127.0.0.1:1")
+        if reached not in self.open:
+            self.open.append(reached)
+        return reached
+
+    def let_go(self, pod: Pod) -> None:
+        self.open.remove(pod)
+
+
+def test_a_way_is_open_to_the_pods_that_are_there_and_closed_after_it_was_told() -> None:
+    ways = Ways()
+    watch = Told(FleetSnapshot((A,)), FleetSnapshot((A, B)), FleetSnapshot((B,)))
+    follower = FleetFollower(watch, (), ways)
+    a, b = (replace(pod, api_via="http://127.0.0.1:1") for pod in (A, B))
+    assert follower.pods == (a,)
+    assert follower.changes() == FleetChange(joined=(b,))
+    assert ways.open == [a, b]
+    assert follower.changes() == FleetChange(left=(LeftPod(a, "it is gone"),))
+    assert ways.open == [a, b]  # whoever reads it hears of it first
+    assert follower.changes() == FleetChange()
+    assert ways.open == [b]
+
+
+def test_no_way_is_opened_to_a_pod_that_is_not_followed() -> None:
+    ways = Ways()
+    FleetFollower(Told(FleetSnapshot((A, B))), ("a",), ways)
+    assert [pod.name for pod in ways.open] == ["prod/a"]

@@ -27,6 +27,11 @@ def read(preset: Preset = PLAIN, **told: Any) -> Pod | SkippedPod:
     return read_pod(msgspec.json.decode(data, type=KubePod), preset)
 
 
+def read_forwarded(**told: Any) -> Pod | SkippedPod:
+    data = json.dumps(pod_object("pod-a", **told)).encode()
+    return read_pod(msgspec.json.decode(data, type=KubePod), PLAIN, forwarded=True)
+
+
 def events(**config: object) -> list[str]:
     config = {"enable_kv_cache_events": True, **config}
     return ["--kv-events-config", json.dumps(config)]
@@ -156,3 +161,22 @@ def test_an_engine_that_kvctl_does_not_know_is_left_out() -> None:
 def test_a_pod_of_which_hardly_anything_is_told_is_left_out() -> None:
     told = msgspec.json.decode(b'{"metadata": {"name": "x", "namespace": "y"}}', type=KubePod)
     assert read_pod(told, PLAIN) == SkippedPod("y/x", "it is not running (Unknown)")
+
+
+def test_a_pod_that_is_to_be_forwarded_needs_no_ip() -> None:
+    assert read_forwarded() == read()
+    assert read(ip=None) == SkippedPod("prod/pod-a", "it has no IP yet")
+    pod = read_forwarded(ip=None, args=["--port", "8100", *events(endpoint="tcp://*:6000")])
+    assert pod == Pod(
+        "prod/pod-a",
+        (PodStream(0, "tcp://pod-a:6000"),),
+        "http://pod-a:8100",
+    )
+
+
+def test_what_else_makes_a_pod_unfit_does_so_when_it_is_forwarded() -> None:
+    assert read_forwarded(phase="Pending", ip=None) == SkippedPod(
+        "prod/pod-a", "it is not running (Pending)"
+    )
+    connects = read_forwarded(args=events(endpoint="tcp://router:5557"))
+    assert connects == SkippedPod("prod/pod-a", "its engine sends its events to tcp://router:5557")
