@@ -10,8 +10,8 @@ import kvctl
 PACKAGE = Path(kvctl.__file__).parent
 # From the top down; DESIGN's order.
 LAYERS = [
-    "cli", "reproduce", "operate", "router", "fleet", "engine", "stream", "index", "capture",
-    "events",
+    "cli", "reproduce", "report", "operate", "router", "fleet", "engine", "stream", "index",
+    "capture", "events",
 ]  # fmt: skip
 SHARED = {"errors", "lazy", "text", "__init__"}
 

@@ -17,10 +17,12 @@ from kvctl.cli import (
     config,
     control,
     doctor,
+    explain,
     index,
     pods,
     reconcile,
     replay,
+    report,
     reproduce,
     sim,
     tail,
@@ -42,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(tail.tail)
 app.command()(replay.replay)
+app.command()(report.report)
 app.command()(pods.pods)
 app.command()(top.top)
 app.command()(doctor.doctor)
@@ -54,6 +57,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(capture.app, name="capture")
 app.add_typer(config.app, name="config")
 app.command()(sim.sim)
+app.command()(explain.explain)
 app.command()(completion.completion)
 
 

@@ -38,6 +38,13 @@ def replay(
         bool,
         typer.Option("--step", help="Walk batch by batch and show what each changed."),
     ] = False,
+    plot: Annotated[
+        bool,
+        typer.Option(
+            "--plot",
+            help="Also draw entries and event rate over time (needs kvctl\\[plot]).",
+        ),
+    ] = False,
     output: Annotated[
         Literal["table", "json", "jsonl"],
         typer.Option("--output", "-o", help="jsonl goes with --step."),
@@ -152,6 +159,8 @@ def replay(
 
       kvctl replay demo:fleet --step
 
+      kvctl replay demo:fleet --plot
+
       kvctl replay demo:fleet --publish tcp://127.0.0.1:5557 --speed 10
     """
     from kvctl.cli.replaying import Replaying, ReplayOptions
@@ -176,6 +185,7 @@ def replay(
             lora=lora,
             salt=salt,
             router=router_options(router, running, seed),
+            plot=plot,
             publish=publish,
             speed=speed,
             wait=wait,

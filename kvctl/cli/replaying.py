@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvctl.capture import CaptureReader, Stored, open_capture
 from kvctl.cli.indexview import summary_table
 from kvctl.cli.matchview import print_match
 from kvctl.cli.output import (
     OutputFormat,
     print_json,
     say,
-    stderr_console,
     stdout_console,
     warn,
 )
+from kvctl.cli.reading import Captures
 from kvctl.cli.stepping import JsonSteps, LineSteps
 from kvctl.errors import KvctlError, UsageError
 from kvctl.events import Record
@@ -34,12 +34,11 @@ from kvctl.operate.replay import (
     replay,
 )
 from kvctl.operate.until import Until
-from kvctl.stream import order_capture
 from kvctl.text import plural, printable
 
-# A shorter capture is done before a bar could be read.
-_BAR_FROM_BYTES = 4_000_000
-_BAR_EVERY = 1024
+if TYPE_CHECKING:
+    from kvctl.report.timeline import Timeline
+
 _COMMIT_EVERY = 20_000
 
 
@@ -61,6 +60,7 @@ class ReplayOptions:
     lora: str | None
     salt: str | None
     router: RouterOptions
+    plot: bool
     publish: str | None
     speed: float
     wait: float
@@ -75,6 +75,10 @@ class Replaying:
             raise UsageError("-o jsonl goes with --step", remedy="use -o json for the report")
         if options.save is not None and options.policy is not PURGE:
             raise UsageError("--save keeps what the engines hold", remedy="leave --policy away")
+        if options.plot and (options.output != "table" or options.step):
+            raise UsageError(
+                "--plot draws beside the table", remedy="leave --step and -o json away"
+            )
         self._options = options
         self._warnings: list[str] = []
 
@@ -91,10 +95,10 @@ class Replaying:
             policy=options.policy, removals=options.removals, lineage=wanted is not None
         )
         steps = self._steps(index)
+        timeline = self._timeline(index)
+        watch = steps.show if steps else timeline.see if timeline else None
         with self._saved(self._records()) as records:
-            tally, elapsed = replay(
-                records, index, until=options.until, watch=steps.show if steps else None
-            )
+            tally, elapsed = replay(records, index, until=options.until, watch=watch)
         summary = index.summary()
         for pod in sorted(options.pods - {stream.pod for stream in summary.streams}):
             self._warnings.append(f"no batch of pod {pod} in the capture")
@@ -115,6 +119,11 @@ class Replaying:
                 )
             match = match_report(matches, options.router)
         self._print(report, match)
+        if timeline is not None:
+            from kvctl.cli.plotting import print_plots
+
+            print()
+            print_plots(timeline)
 
     def _print(self, report: ReplayReport, match: MatchReport | None) -> None:
         if self._options.output != "table":
@@ -126,6 +135,15 @@ class Replaying:
         if match is not None:
             print()
             print_match(match)
+
+    def _timeline(self, index: MemoryIndex) -> Timeline | None:
+        if not self._options.plot:
+            return None
+        from kvctl.cli.plotting import check_plots
+        from kvctl.report.timeline import Timeline
+
+        check_plots()
+        return Timeline(index)
 
     def _steps(self, index: MemoryIndex) -> LineSteps | JsonSteps | None:
         if not self._options.step:
@@ -161,19 +179,9 @@ class Replaying:
 
     def _records(self) -> Iterator[Record]:
         """The captures' records in stream order, one capture after the other."""
-        return order_capture(self._stored())
-
-    def _stored(self) -> Iterator[Stored]:
-        for source in self._options.captures:
-            with open_capture(source) as reader, _progress(reader) as advance:
-                for number, record in enumerate(reader):
-                    if number % _BAR_EVERY == 0:
-                        advance(reader.position)
-                    if not self._options.pods or record.pod in self._options.pods:
-                        yield record
-                for text in reader.warnings:
-                    warn(f"{source}: {text}")
-                    self._warnings.append(f"{source}: {text}")
+        captures = Captures(self._options.captures, self._options.pods)
+        yield from captures.records()
+        self._warnings += captures.warnings
 
     def _publish(self, base: str) -> None:
         from kvctl.events import Batch, Undecodable
@@ -202,27 +210,6 @@ class Replaying:
             time.sleep(options.linger)
         finally:
             republisher.close()
-
-
-@contextmanager
-def _progress(reader: CaptureReader) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for a long capture on a terminal; yields what moves it."""
-    if reader.size < _BAR_FROM_BYTES or not sys.stderr.isatty():
-        yield lambda _position: None
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("reading"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=stderr_console(),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("reading", total=reader.size)
-        yield lambda position: bar.update(task, completed=position)
 
 
 def _print_report(report: ReplayReport) -> None:

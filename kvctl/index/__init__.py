@@ -15,6 +15,7 @@ from kvctl.index.model import (
     Traits,
 )
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
+from kvctl.index.prefixes import PrefixRun, PrefixTree
 from kvctl.index.store import IndexStore, IndexView, PurgeableIndex
 from kvctl.lazy import exports
 
@@ -33,6 +34,8 @@ __all__ = [
     "MemoryIndex",
     "PodMatch",
     "Policy",
+    "PrefixRun",
+    "PrefixTree",
     "Prompt",
     "PurgeableIndex",
     "Removals",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kvctl.index.content import (
     Content,
@@ -53,6 +53,9 @@ class MatchedGroup(Protocol):
     def tiers(self) -> Mapping[str, MatchedMedium]:
         """What is held, by medium."""
         ...
+
+
+_Group = TypeVar("_Group", bound=MatchedGroup)
 
 
 class MatchedStream(Protocol):
@@ -108,7 +111,7 @@ def prompt_contents(prompt: Prompt, model: str, block_size: int) -> list[Content
     return chain_with_extras(start, pack_blocks(prompt.token_ids, block_size), [extra])
 
 
-def deciding_groups(groups: Mapping[int, MatchedGroup]) -> list[MatchedGroup]:
+def deciding_groups(groups: Mapping[int, _Group]) -> list[_Group]:
     """The groups that must all hold a prefix for it to match: those of full attention.
 
     Where the engine does not tell the kinds (vLLM before 0.22) that is the fullest group: a

@@ -23,6 +23,7 @@ from kvctl.index.match import match_holdings
 from kvctl.index.model import Entry, IndexSummary, PodMatch, Prompt, StreamSummary, Traits
 from kvctl.index.packed import lora_under
 from kvctl.index.policy import PURGE, Clears, Policy, Removals
+from kvctl.index.prefixes import PrefixTree, prefix_tree
 from kvctl.index.spans import model_of
 
 
@@ -47,7 +48,8 @@ class MemoryIndex:
 
     ``models`` names a pod's model where the topic does not (`kv@<pod>@<model>` does).
     ``loras`` names a pod's own LoRA for the AIBrix policy, whose clears reach that one only.
-    With ``lineage`` the parent of every block ever seen is remembered, for `ancestry`.
+    With ``lineage`` the parent of every block ever seen is remembered, for `ancestry` and
+    `prefixes`.
     """
 
     traits = Traits()
@@ -199,3 +201,34 @@ class MemoryIndex:
             path.append(content)
             content = self._lineage[content]
         return path[::-1]
+
+    def prefixes(self, most: int) -> PrefixTree:
+        """What the engines have in common, with the ``most`` biggest runs. Needs ``lineage``."""
+        if self._lineage is None:
+            raise ValueError("prefixes needs an index made with lineage=True")
+        return prefix_tree(self._streams, self._lineage, most)
+
+    @property
+    def remembered(self) -> int:
+        """How many blocks' parents are remembered."""
+        return len(self._lineage or ())
+
+    def forget_unheld(self) -> None:
+        """Forget the parents of blocks that no pod holds any more: `ancestry` ends at such.
+
+        Looks at every entry.
+        """
+        if self._lineage is None:
+            return
+        kept: dict[Content, Content] = {}
+        for holdings in self._streams.values():
+            for group in holdings.groups.values():
+                for tier in group.tiers.values():
+                    for _packed, contents in tier.together():
+                        kept.update(
+                            (content, self._lineage[content])
+                            for content in contents
+                            if content in self._lineage
+                        )
+        self._lineage.clear()
+        self._lineage.update(kept)

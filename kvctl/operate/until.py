@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 
 from kvctl.errors import UsageError
 from kvctl.events import Batch, Gap, Record, Restart, Undecodable
@@ -33,7 +34,7 @@ class Until:
             if self.seq is not None:
                 return record.wire.seq <= self.seq
             return self.time is None or record.wire.recv_ns / 1e9 <= self.time
-        return True
+        return self.time is None or record.recv_ns / 1e9 <= self.time
 
 
 def parse_until(text: str) -> Until:
@@ -51,12 +52,36 @@ def parse_until(text: str) -> Until:
         if number >= _EPOCH_FROM:
             return Until(time=number)
     try:
-        moment = datetime.fromisoformat(text)
+        return Until(time=_moment(text))
     except ValueError:
         raise UsageError(
             f"--until {text!r} is neither a seq nor a time",
             remedy="give a seq like 61, seconds since the epoch, or 2026-11-30T12:00:00Z",
         ) from None
+
+
+def parse_time(option: str, text: str) -> float:
+    """Seconds since the epoch from such a number or from ISO 8601 text (without a zone: UTC).
+
+    Raises `UsageError` that names the option for anything else.
+    """
+    try:
+        number = float(text)
+        if number >= _EPOCH_FROM and isfinite(number):
+            return number
+    except ValueError:
+        pass
+    try:
+        return _moment(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is no time",
+            remedy="give seconds since the epoch, or 2026-11-30T12:00:00Z",
+        ) from None
+
+
+def _moment(text: str) -> float:
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return Until(time=moment.timestamp())
+    return moment.timestamp()

@@ -635,6 +635,8 @@ def _refused(reached: Pod) -> bool:
         connect(reached).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # it was in the queue of a listener that closed
+        return False
     return False
 
 

@@ -61,6 +61,35 @@ def test_a_recording_ends_as_it_does_in_memory(path: Path, name: str) -> None:
         assert held(again) == held(memory)
 
 
+def test_a_block_in_two_media_counts_once_for_the_group_that_decides(index: SqliteIndex) -> None:
+    memory = MemoryIndex()
+    events = [
+        stored([1], tokens(1), None, size=4),
+        stored([2], [], None, size=0, medium="CPU", group_idx=1),
+        stored([2], [], None, size=0, group_idx=1),
+    ]
+    for each in (index, memory):
+        each.apply(at(batch(*events), 0))
+    prompt = Prompt(tuple(tokens(1)))
+    assert memory.match(prompt)["pod-a"].blocks == 1
+    assert index.match(prompt) == memory.match(prompt)
+
+
+def test_a_clear_leaves_nothing_of_the_groups_before_it(index: SqliteIndex) -> None:
+    memory = MemoryIndex()
+    events = [
+        stored([1], tokens(1), None, size=4),
+        cleared(),
+        stored([1, 2], [], None, size=0),
+        stored([1, 2], tokens(1, 2), None, size=4, group_idx=1),
+    ]
+    for each in (index, memory):
+        each.apply(at(batch(*events), 0))
+    prompt = Prompt(tuple(tokens(1, 2)))
+    assert memory.match(prompt)["pod-a"].blocks == 2
+    assert index.match(prompt) == memory.match(prompt)
+
+
 # Few blocks and short prompts, so that prefixes meet. An engine's hash follows from the prefix.
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=4).map(tuple)
 LORAS = st.sampled_from([None, "ad1"])

@@ -321,10 +321,12 @@ class SqliteIndex:
         self._db.executemany(f"DELETE FROM entries WHERE {_KEY} AND copies <= 0", keys)
 
     def _purge(self, pod: str, rank: int | None, before: float | None) -> int:
+        streams = "(SELECT id FROM streams WHERE pod = ?1 AND (?2 IS NULL OR rank = ?2))"
+        if before is None:  # what comes next may be of another life, with other groups
+            self._db.execute(f"DELETE FROM groups WHERE stream IN {streams}", (pod, rank))
+            self._groups.clear()
         return self._db.execute(
-            "DELETE FROM entries WHERE stream IN "
-            "(SELECT id FROM streams WHERE pod = ?1 AND (?2 IS NULL OR rank = ?2)) "
-            "AND (?3 IS NULL OR last_stored < ?3)",
+            f"DELETE FROM entries WHERE stream IN {streams} AND (?3 IS NULL OR last_stored < ?3)",
             (pod, rank, before),
         ).rowcount
 

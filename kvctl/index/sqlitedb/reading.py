@@ -110,10 +110,12 @@ def facts(db: sqlite3.Connection) -> list[StreamFacts]:
 def match(db: sqlite3.Connection, prompt: Prompt) -> dict[str, PodMatch]:
     """Per pod, how many leading blocks of the prompt it holds."""
     streams = db.execute("SELECT id, pod, rank, model FROM streams").fetchall()
+    # How many blocks a group names decides only between several, and takes a look at all of them.
     groups = db.execute(
         "SELECT g.stream, g.number, g.kind, g.block_size, "
-        "(SELECT COUNT(*) FROM entries e WHERE e.stream = g.stream "
-        "AND e.group_number = g.number) FROM groups g"
+        "CASE (SELECT COUNT(*) FROM groups other WHERE other.stream = g.stream) WHEN 1 THEN 0 "
+        "ELSE (SELECT COUNT(DISTINCT e.block_hash) FROM entries e WHERE e.stream = g.stream "
+        "AND e.group_number = g.number) END FROM groups g"
     ).fetchall()
     held: dict[int, _Stream] = {}
     known: dict[tuple[str, int], _Stream] = {}
