@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -73,9 +76,19 @@ def check_reader() -> None:
         raise BrokenPipeError
 
 
+HELD = 20
+"""Most lines of talk that `held_talk` keeps: the last ones."""
+
+_held: deque[str] | None = None
+
+
 def say(text: str) -> None:
-    """One line of talk on stderr, escaped; nothing with --quiet."""
-    if not manner.quiet:
+    """One line of talk on stderr, escaped; nothing with --quiet. From any thread."""
+    if manner.quiet:
+        return
+    if _held is not None:
+        _held.append(text)
+    else:
         tell(text)
 
 
@@ -98,6 +111,26 @@ def _broken(line: str) -> str:
     import textwrap
 
     return "\n".join(textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False))
+
+
+@contextmanager
+def held_talk() -> Iterator[None]:
+    """Keep talk from the terminal while something has the whole screen, and say it afterwards.
+
+    Where stderr is no terminal nothing is held.
+    """
+    global _held  # noqa: PLW0603 -- there is one stderr
+    if not sys.stderr.isatty():
+        yield
+        return
+    held: deque[str] = deque(maxlen=HELD)
+    _held = held
+    try:
+        yield
+    finally:
+        _held = None
+        for line in held:
+            say(line)
 
 
 def warn(text: str) -> None:

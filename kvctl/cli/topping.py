@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvctl.cli.output import (
     OutputFormat,
     check_reader,
+    held_talk,
     plain_table,
     print_json,
     print_table,
@@ -82,7 +83,10 @@ class Topping:
 
         rows: list[TopRow] = []
         console = stdout_console()
-        with Live(console=console, screen=True, auto_refresh=False) as live:
+        with (
+            held_talk(),
+            Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
+        ):
             while self._more():
                 rows = self._look(watch)
                 live.update(_table(rows, heading=True), refresh=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from kvctl.fleet.pod import Role
 TELL_AGAIN_S = 60.0
 """Seconds before a fault that goes on is told of again."""
 
+GATHER_S = 0.5
+"""Seconds to wait for what the other ports of a pod bring."""
+
 _REMEDIES: dict[Role, str] = {
     "api": "is the engine up, and this its port?",
     "events": "is the engine up, and does its --kv-events-config publish there?",
@@ -23,16 +27,25 @@ _REMEDIES: dict[Role, str] = {
 class ForwardError(KubernetesError):
     """A port of a pod that the API server does not forward.
 
-    ``about`` is the kind of fault, and what it is a fault of: of two alike one is told. ``silent``
-    says that all is well but for nothing listening on the port.
+    ``about`` is the kind of fault, and what it is a fault of: of two alike one is told.
     """
 
-    def __init__(
-        self, message: str, *, remedy: str, about: tuple[object, ...], silent: bool = False
-    ) -> None:
+    def __init__(self, message: str, *, remedy: str, about: tuple[object, ...]) -> None:
         super().__init__(message, remedy=remedy)
         self.about = about
-        self.silent = silent
+
+
+class SilentPortError(ForwardError):
+    """All is well, but that nothing listens on the port."""
+
+    def __init__(self, pod: str, port: int, role: Role) -> None:
+        super().__init__(
+            f"pod {pod}: nothing listens on its port {port}",
+            remedy=_REMEDIES[role],
+            about=("silent", pod, port),
+        )
+        self.pod = pod
+        self.port = port
 
 
 TOO_MANY_FILES = ForwardError(
@@ -92,12 +105,7 @@ class ForwardFaults:
     def said(self, text: str) -> ForwardError:
         """The error for what came over the channel for errors."""
         if "connection refused" in text.lower():
-            return ForwardError(
-                f"pod {self.pod}: nothing listens on its port {self.port}",
-                remedy=_REMEDIES[self.role],
-                about=("silent", self.pod, self.port),
-                silent=True,
-            )
+            return SilentPortError(self.pod, self.port, self.role)
         namespace, _, name = self.pod.partition("/")
         return ForwardError(
             f"pod {self.pod}: its port {self.port} is not forwarded: {cut(text) or 'no reason'}",
@@ -144,16 +152,42 @@ class ForwardFaults:
 
 
 class FaultTeller:
-    """Tells each fault once, and again only where it goes on for `TELL_AGAIN_S`."""
+    """Tells each fault once, and again only where it goes on for `TELL_AGAIN_S`.
+
+    Ports of one pod on which nothing listens become one line. For one event loop.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._told: dict[tuple[object, ...], float] = {}
+        self._silent: dict[str, list[SilentPortError]] = {}
 
     def tell(self, error: ForwardError) -> None:
         """Tell of this one, if it is news."""
         now = time.monotonic()
         self._told = {about: at for about, at in self._told.items() if now - at < TELL_AGAIN_S}
-        if error.about not in self._told:
-            self._told[error.about] = now
+        if error.about in self._told:
+            return
+        self._told[error.about] = now
+        if not isinstance(error, SilentPortError):
             self._tell(str(error))
+            return
+        if error.pod not in self._silent:
+            asyncio.get_running_loop().call_later(GATHER_S, self._tell_silent, error.pod)
+        self._silent.setdefault(error.pod, []).append(error)
+
+    def finish(self) -> None:
+        """Tell what waits for more of its kind."""
+        for pod in tuple(self._silent):
+            self._tell_silent(pod)
+
+    def _tell_silent(self, pod: str) -> None:
+        errors = self._silent.pop(pod, [])
+        if len(errors) == 1:
+            self._tell(str(errors[0]))
+        elif errors:
+            ports = ", ".join(str(port) for port in sorted(each.port for each in errors))
+            self._tell(
+                f"pod {pod}: nothing listens on its ports {ports} "
+                "(is the engine up, and are these its ports?)"
+            )

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from kvctl.errors import KvctlError
 from kvctl.fleet.endpoint import api_port, parse_endpoint
-from kvctl.fleet.forwardfaults import TOO_MANY_FILES, FaultTeller, ForwardError
+from kvctl.fleet.forwardfaults import TOO_MANY_FILES, FaultTeller, ForwardError, SilentPortError
 from kvctl.fleet.forwardport import ForwardedPort
 from kvctl.fleet.kubeconfig import Cluster
 from kvctl.fleet.pod import Pod, PodStream, Role
@@ -119,12 +119,14 @@ class Forwards:
 
     async def _end(self, ports: Iterable[ForwardedPort]) -> None:
         await asyncio.gather(*(each.close() for each in ports))
+        self._teller.finish()
         asyncio.get_running_loop().stop()
 
     def _port(self, pod: Pod, port: int, role: Role, listening: socket.socket) -> ForwardedPort:
         def failed(error: ForwardError) -> None:
             # An engine has no replay unless it is configured: see `Pod.assumed`.
-            if not (error.silent and role == "replay" and role in pod.assumed):
+            assumed = role == "replay" and role in pod.assumed
+            if not (assumed and isinstance(error, SilentPortError)):
                 self._teller.tell(error)
 
         return ForwardedPort(pod.name, port, role, listening, self._opener, failed)

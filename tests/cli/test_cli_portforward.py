@@ -181,6 +181,21 @@ def test_doctor_and_top_see_through_it(kvctl, server, cluster, engine) -> None:
     assert (row["pod"], row["state"], row["entries"]) == ("prod/pod-a", "awake", 4)
 
 
+def test_what_happens_during_top_is_told_after_it(
+    terminal, server, forwarding, cluster, engine
+) -> None:
+    pod = engine("pod-a")
+    server.put(as_pod(pod, ip=NOWHERE))
+    shown = terminal("top", "pod-a", *cluster, "--interval", "0.3", columns=160)
+    shown.wait_for("awake")
+    forwarding.forbidden.add("prod")
+    shown.wait_for("unknown")
+    assert "is forbidden" not in shown.text
+    shown.send("\x03")
+    assert shown.end() == 130
+    assert shown.text.count("cannot be reached: to forward ports in namespace prod") == 1
+
+
 def test_tail_follows_pods_through_it_as_they_come_and_go(
     start, server, forwarding, cluster, engine
 ) -> None:

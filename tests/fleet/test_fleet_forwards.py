@@ -355,6 +355,31 @@ def test_a_port_with_no_listener_is_told_of_once_and_reached_when_it_is_back(
         back.close()
 
 
+def test_the_ports_of_a_pod_that_is_down_are_one_line(forwards: Forwards, told: list[str]) -> None:
+    ports = []
+    for _ in range(2):
+        gone = Talking(echo)
+        gone.close()
+        ports.append(gone.port)
+    streams = (PodStream(0, f"tcp://10.0.0.1:{ports[1]}"),)
+    reached = forwards.reach(Pod("prod/pod-a", streams, api=f"http://10.0.0.1:{ports[0]}"))
+    events = reached.streams[0].events_via
+    assert events is not None
+    with (
+        connect(reached) as one,
+        socket.create_connection(
+            ("127.0.0.1", int(events.rpartition(":")[2])), timeout=PATIENCE
+        ) as other,
+    ):
+        assert read_all(one) + read_all(other) == b""
+    forwards.close()  # what is known is told, before its time
+    listed = ", ".join(map(str, sorted(ports)))
+    assert told == [
+        f"pod prod/pod-a: nothing listens on its ports {listed} "
+        "(is the engine up, and are these its ports?)"
+    ]
+
+
 def test_tries_at_a_port_that_fails_become_rare(
     forwards: Forwards, forwarding: PortForwarding
 ) -> None:
@@ -380,6 +405,7 @@ def test_a_replay_that_nobody_configured_may_be_missing(
         local = int(reached.streams[0].replay_via.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", local), timeout=PATIENCE) as connection:
             assert read_all(connection) == b""
+        time.sleep(forwardfaults.GATHER_S + 0.2)
         assert len(told) == lines
     assert "nothing listens on its port" in told[0]
     assert "does its --kv-events-config have a replay_endpoint there?" in told[0]
