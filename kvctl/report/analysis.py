@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvctl import __version__
-from kvctl.events import Record
+from kvctl.events import Note, Record
 from kvctl.index import IndexSummary, MemoryIndex, PrefixTree, Removals
 from kvctl.operate.replay import replay
 from kvctl.operate.until import Until
@@ -62,7 +62,7 @@ def analyse(
         timeline.see(record)
         forgetting.one_more()
 
-    replay(records, index, until=until, watch=watch)
+    replay(_without_later_notes(records, until), index, until=until, watch=watch)
     timeline.finish()
     summary = index.summary()
     seen = {lane.pod for lane in timeline.lanes.values()}
@@ -87,6 +87,14 @@ def analyse(
         headline(timeline, found),
         told,
     )
+
+
+def _without_later_notes(records: Iterable[Record], until: Until | None) -> Iterator[Record]:
+    """A stop in time admits every note: here one from behind it would show."""
+    end = None if until is None else until.time
+    for record in records:
+        if end is None or not isinstance(record, Note) or record.recv_ns / 1e9 <= end:
+            yield record
 
 
 class _Forgetting:
