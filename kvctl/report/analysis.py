@@ -98,16 +98,18 @@ def _without_later_notes(records: Iterable[Record], until: Until | None) -> Iter
 
 
 class _Forgetting:
-    """Keeps what the index remembers of parents within twice of what it holds."""
+    """Keeps what the index remembers of parents within twice of the entries that it holds."""
 
     def __init__(self, index: MemoryIndex) -> None:
         self._index = index
-        self._limit = _FORGET_FROM
         self._count = 0
 
     def one_more(self) -> None:
         """A record was taken in."""
         self._count += 1
-        if self._count % _FORGET_EVERY == 0 and self._index.remembered > self._limit:
+        if self._count % _FORGET_EVERY:
+            return
+        counters = self._index.counters
+        entries = counters.entries_added - counters.entries_removed - counters.entries_cleared
+        if self._index.remembered > 2 * entries + _FORGET_FROM:
             self._index.forget_unheld()
-            self._limit = max(_FORGET_FROM, 2 * self._index.remembered)
