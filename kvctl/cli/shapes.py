@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvctl.cli.shape import Field, Shape
+from kvctl.cli.reportshape import report_shape
+from kvctl.cli.shape import Shape
+from kvctl.cli.shape import described as _f
 from kvctl.errors import UsageError
 
 EXIT_CODES = {
@@ -18,12 +20,6 @@ EXIT_CODES = {
     "indexes differ; a check of doctor failed; reproduce-2287 --expect was not met",
     130: "interrupted (Ctrl-C, SIGTERM), after finishing files and summary",
 }
-
-
-def _f(name: str, type_: str, meaning: str = "", *fields: Field) -> Field:
-    """A field; a `?` behind the name makes it optional."""
-    return Field(name.rstrip("?"), type_, meaning, fields, name.endswith("?"))
-
 
 _POD = _f("pod", "text", "the pod's name")
 _RANK = _f("rank", "int", "its DP rank")
@@ -204,6 +200,7 @@ SHAPES: Mapping[str, Shape] = {
             _f("change", "int", "by how many it changed them"),
         ),
     ),
+    "report": report_shape(_INDEX),
     "capture info": Shape(
         "one object",
         (
