@@ -30,6 +30,11 @@ class Shape:
     fields: tuple[Field, ...]
 
 
+def described(name: str, type_: str, meaning: str = "", *fields: Field) -> Field:
+    """A field; a `?` behind the name makes it optional."""
+    return Field(name.rstrip("?"), type_, meaning, fields, name.endswith("?"))
+
+
 def lines_of(shape: Shape) -> Iterator[tuple[str, str, str]]:
     """(indented name, type, meaning) of every field, those inside of others behind them."""
     return _lines(shape.fields, 0)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvctl.cli.shape import Field, Shape
+from kvctl.cli.reportshape import report_shape
+from kvctl.cli.shape import Shape
+from kvctl.cli.shape import described as _f
 from kvctl.errors import UsageError
 
 EXIT_CODES = {
@@ -18,12 +20,6 @@ EXIT_CODES = {
     "indexes differ; a check of doctor failed; reproduce-2287 --expect was not met",
     130: "interrupted (Ctrl-C, SIGTERM), after finishing files and summary",
 }
-
-
-def _f(name: str, type_: str, meaning: str = "", *fields: Field) -> Field:
-    """A field; a `?` behind the name makes it optional."""
-    return Field(name.rstrip("?"), type_, meaning, fields, name.endswith("?"))
-
 
 _POD = _f("pod", "text", "the pod's name")
 _RANK = _f("rank", "int", "its DP rank")
@@ -204,61 +200,7 @@ SHAPES: Mapping[str, Shape] = {
             _f("change", "int", "by how many it changed them"),
         ),
     ),
-    "report": Shape(
-        "one object; times are seconds since the epoch, by the engines' clocks but for `received`",
-        (
-            _f("sources", "list of text", "the captures"),
-            _f("kvctl", "text", "the version that made it"),
-            _f("made", "float", "when, by our clock"),
-            _f("begin?", "float"),
-            _f("end?", "float"),
-            _f("headline", "text", "the report in a few sentences"),
-            _f("batches", "int"),
-            _f("events", "map of int", "by type"),
-            _f("blocks_stored", "int"),
-            _f("undecodable", "int", "batches"),
-            _f(
-                "findings",
-                "list of object",
-                "the most severe first",
-                _f("severity", "text", "`high`, `medium`, `low` or `info`"),
-                _f("kind", "text"),
-                _f("what", "text"),
-                _f("means", "text"),
-                _f("todo?", "text"),
-                _f("pod?", "text"),
-                _f("rank?", "int"),
-                _f("begin?", "float"),
-                _f("end?", "float"),
-            ),
-            _f("wipes", "list of any", "clears and restarts, with the window they may be late by"),
-            _f("gaps", "list of any"),
-            _f("doubts", "list of any", "entries that a lost clear may have made stale"),
-            _f("stored_again", "list of any", "blocks stored while the index held them"),
-            _f("notes", "list of any"),
-            _f("left_out", "map of int", "how many of these are counted only"),
-            _f(
-                "series",
-                "object",
-                "what the charts show",
-                _f("begin", "float or null", "of slice 0"),
-                _f("width_s", "float", "of a slice"),
-                _f("count", "int", "slices"),
-                _f("pods", "list of any", "per pod and rank: totals, and samples by slice"),
-            ),
-            _f(
-                "prefixes",
-                "object",
-                "what pods share at the end",
-                _f("shared", "int", "blocks that several hold"),
-                _f("holders", "map of int", "blocks by how many hold them"),
-                _f("cut_off", "int", "runs left out"),
-                _f("runs", "list of any", "the biggest"),
-            ),
-            _f("index", "object", "what the index holds at the end", *_INDEX),
-            _f("warnings", "list of text"),
-        ),
-    ),
+    "report": report_shape(_INDEX),
     "capture info": Shape(
         "one object",
         (

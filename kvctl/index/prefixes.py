@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from kvctl.events import BlockHash
 from kvctl.index.content import Content, is_anchored, root
@@ -15,6 +15,10 @@ from kvctl.index.match import deciding_groups
 from kvctl.index.packed import all_anchored, content_of, lora_under
 
 Stream: TypeAlias = tuple[str, int]
+Place: TypeAlias = tuple[int, int]
+"""The holders of a block and of all before it, a bit each, and how deep it stands."""
+
+_NOWHERE: Place = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -133,35 +137,38 @@ class _Tree:
             if self._next.setdefault(parent, content) is not content:
                 self._forks[parent] = self._forks.get(parent, 1) + 1
 
-    def _placed(
-        self, held: dict[Content, int], roots: set[Content]
-    ) -> dict[Content, tuple[int, int]]:
+    def _placed(self, held: dict[Content, int], roots: set[Content]) -> dict[Content, Place]:
+        """Turns each block's holders into its place, in the dictionary given: it is as large as
+        the index."""
         lineage = self._lineage
-        nodes: dict[Content, tuple[int, int]] = {}
+        places = cast(dict[Content, "int | Place"], held)
         # Many blocks have the same mask and depth: one object for all of them.
-        known: dict[tuple[int, int], tuple[int, int]] = {}
-        nowhere = (0, 0)
-        for content in held:
-            path = []
+        known: dict[Place, Place] = {}
+        for content in places:
+            path: list[tuple[Content, int]] = []
             at: Content | None = content
-            while at is not None and at in held and at not in nodes:
-                path.append(at)
+            there = places[content]
+            while isinstance(there, int):
+                assert at is not None
+                path.append((at, there))
                 at = lineage.get(at)
-            mask, depth = nodes.get(at, nowhere) if at is not None else nowhere
+                there = _NOWHERE if at is None else places.get(at, _NOWHERE)
+            mask, depth = there
             if at in roots:
                 mask = -1
-            for each in reversed(path):
-                mask, depth = mask & held[each], depth + 1
+            for each, holders in reversed(path):
+                mask, depth = mask & holders, depth + 1
                 place = (mask, depth)
-                nodes[each] = known.setdefault(place, place) if mask else nowhere
-        for mask, _depth in nodes.values():
+                places[each] = known.setdefault(place, place) if mask else _NOWHERE
+        placed = cast(dict[Content, Place], places)
+        for mask, _depth in placed.values():
             if mask:
                 self.spread[mask.bit_count()] += 1
             else:
                 self.cut_off += 1
         if self.cut_off:
-            nodes = {content: place for content, place in nodes.items() if place[0]}
-        return nodes
+            return {content: place for content, place in placed.items() if place[0]}
+        return placed
 
     def mask(self, content: Content) -> int:
         return self._nodes[content][0]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvctl import __version__
-from kvctl.events import Record
+from kvctl.events import Note, Record
 from kvctl.index import IndexSummary, MemoryIndex, PrefixTree, Removals
 from kvctl.operate.replay import replay
 from kvctl.operate.until import Until
@@ -62,7 +62,7 @@ def analyse(
         timeline.see(record)
         forgetting.one_more()
 
-    replay(records, index, until=until, watch=watch)
+    replay(_without_later_notes(records, until), index, until=until, watch=watch)
     timeline.finish()
     summary = index.summary()
     seen = {lane.pod for lane in timeline.lanes.values()}
@@ -89,17 +89,27 @@ def analyse(
     )
 
 
+def _without_later_notes(records: Iterable[Record], until: Until | None) -> Iterator[Record]:
+    """A stop in time admits every note: here one from behind it would show."""
+    end = None if until is None else until.time
+    for record in records:
+        if end is None or not isinstance(record, Note) or record.recv_ns / 1e9 <= end:
+            yield record
+
+
 class _Forgetting:
-    """Keeps what the index remembers of parents within twice of what it holds."""
+    """Keeps what the index remembers of parents within twice of the entries that it holds."""
 
     def __init__(self, index: MemoryIndex) -> None:
         self._index = index
-        self._limit = _FORGET_FROM
         self._count = 0
 
     def one_more(self) -> None:
         """A record was taken in."""
         self._count += 1
-        if self._count % _FORGET_EVERY == 0 and self._index.remembered > self._limit:
+        if self._count % _FORGET_EVERY:
+            return
+        counters = self._index.counters
+        entries = counters.entries_added - counters.entries_removed - counters.entries_cleared
+        if self._index.remembered > 2 * entries + _FORGET_FROM:
             self._index.forget_unheld()
-            self._limit = max(_FORGET_FROM, 2 * self._index.remembered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -124,9 +125,22 @@ def test_replay_prints_what_is_described(kvctl, name: str) -> None:
         as_described(each, kind_of(each))
 
 
-@pytest.mark.parametrize("name", ["restart", "fleet", "evict"])
+@pytest.mark.parametrize("name", ["restart", "hybrid", "lora", "sleep1", "fleet", "evict"])
 def test_report_prints_what_is_described(kvctl, name: str) -> None:
-    as_described(kvctl("report", DATA / f"{name}.jsonl", "-o", "json").json, "report")
+    told = kvctl("report", DATA / f"{name}.jsonl", "-o", "json", "--pod", "pod-b", "--pod", "pod-a")
+    as_described(told.json, "report")
+
+
+def test_a_report_of_losses_prints_what_is_described(kvctl, tmp_path: Path) -> None:
+    """The sleep's recording without its clear, then as it is: a gap, stored again, a note."""
+    first, second, third = (DATA / "warm.jsonl").read_text().splitlines()[:3]
+    again = json.loads(first) | {"recv_ts": json.loads(third)["recv_ts"] + 1}
+    again["frames"][1] = base64.b64encode((7).to_bytes(8, "big")).decode()
+    path = tmp_path / "lossy.jsonl"
+    path.write_text("\n".join([first, second, json.dumps(again)]) + "\n")
+    told = kvctl("report", path, "-o", "json").json
+    as_described(told, "report")
+    assert [doubt["stored_again"] for doubt in told["doubts"]] == [10]
 
 
 def test_capture_info_prints_what_is_described(kvctl) -> None:

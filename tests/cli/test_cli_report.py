@@ -176,7 +176,7 @@ def test_a_redacted_capture_tells_the_same_story(kvctl, tmp_path: Path) -> None:
     )
 
 
-# -- charts in the terminal ------------------------------------------------------------------------
+# -- charts in the terminal ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["replay", "report"])

@@ -6,6 +6,7 @@ import pytest
 from incidents import at, batch, blocks, cleared, kinds, only, report, stored
 
 from kvctl.events import BlockRemoved, Gap, Note, Record, Restart, Undecodable, UnknownEvent
+from kvctl.operate.until import Until
 from kvctl.report.findings import MOST_OF_A_KIND
 
 
@@ -221,3 +222,13 @@ def test_findings_beyond_what_is_kept_are_counted() -> None:
     found = report(records)
     assert "500 clears and restarts" in only(found, "wipes-left-out").what
     assert found.timeline.tally.clears == 1500
+
+
+def test_a_note_from_behind_the_end_is_left_out() -> None:
+    early, late = (
+        Note(round(at(second) * 1e9), "pod-a", None, f"at {second}") for second in (1, 50)
+    )
+    records = [batch(0, 0, stored(1)), early, batch(1, 40, stored(2, parent=1)), late]
+    found = report(records, until=Until(time=at(45)))
+    assert [note.text for note in found.timeline.notes] == ["at 1"]
+    assert found.findings == ()
