@@ -13,6 +13,13 @@ def printable(text: str) -> str:
     )
 
 
+def bare_url(url: str) -> str:
+    """The URL without user and password, as it may be shown."""
+    scheme, slashes, rest = url.partition("//")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url
+
+
 def plural(count: int, noun: str) -> str:
     """`1 gap`, `2 gaps`, `70 batches`, `1,234 entries`."""
     if count == 1:

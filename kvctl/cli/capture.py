@@ -12,7 +12,14 @@ from kvctl.cli.group import command_group
 from kvctl.cli.options import OUTPUT_OPTION, Force
 from kvctl.cli.panels import SAFETY
 
-app = command_group("capture", "Look into capture files, convert them, redact them.")
+app = command_group(
+    "capture",
+    """Look into capture files, convert them, redact them.
+
+    Examples:
+      kvctl capture info incident.kvcap
+    """,
+)
 
 Source = Annotated[
     str,

@@ -66,7 +66,7 @@ Plot: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--plot",
-        help="Draw entries and event rate over time in the terminal (needs kvctl\\[plot]).",
+        help="Draw entries and event rate in the terminal; needs kvctl with its extra plot.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -15,7 +15,7 @@ ASKED = "_KVCTL_COMPLETE"
 QUOTE = "_KVCTL_QUOTE"
 """The quote that is open at the cursor, where the script knows."""
 
-PATIENCE_S = 2.0
+PATIENCE_S = 3.0
 """Whoever presses a key does not wait longer. Only Kubernetes takes time to answer."""
 
 # A word that ends so goes on.

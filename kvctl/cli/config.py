@@ -12,7 +12,15 @@ from kvctl.cli.group import command_group
 from kvctl.cli.options import OUTPUT_OPTION
 from kvctl.cli.podoptions import NOT_IN_KUBERNETES, InKubernetes, names_kubernetes
 
-app = command_group("config", "Look at and change config.toml, whose contexts name fleets.")
+app = command_group(
+    "config",
+    """Look at and change config.toml, whose contexts name fleets.
+
+    Examples:
+      kvctl config view
+      kvctl config set-pod name=pod-a,host=10.0.0.7 --context prod
+    """,
+)
 
 _CONTEXT = "Context"
 
@@ -99,7 +107,7 @@ def put_context(
 
     Examples:
       kvctl config set-context prod --namespace serving --preset aibrix
-      kvctl config set-context lab -l app=vllm --kube-context lab --index lab.sqlite
+      kvctl config set-context lab -l app=vllm --kube-context lab
     """
     from kvctl.cli.output import say
     from kvctl.fleet import config_path, set_context

@@ -35,7 +35,7 @@ def doctor(
 
     Examples:
       kvctl doctor 10.0.0.7
-      kvctl doctor --context prod -o json | jq '.checks[] | select(.status == "fail")'
+      kvctl doctor -o json | jq '.checks[] | select(.status == "fail")'
     """
     from kvctl.cli.doctoring import show_checks
     from kvctl.cli.podoptions import context_key, resolve_pods

@@ -41,14 +41,17 @@ class RootGroup(CliGroup):
         return name, command if entry is None else load_command(entry), rest
 
 
-def command_group(name: str, summary: str) -> typer.Typer:
-    """A typer application for the subcommands of ``name``. Called bare, it shows its help."""
+def command_group(name: str, about: str) -> typer.Typer:
+    """A typer application for the subcommands of ``name``; ``about`` is its docstring.
+
+    Called bare, it shows its help.
+    """
     group = _Typer(name=name, cls=CliGroup, invoke_without_command=True, **_SETTINGS)
 
     def show_help(context: typer.Context) -> None:
         help_when_bare(context)
 
-    show_help.__doc__ = summary
+    show_help.__doc__ = about
     group.callback()(show_help)
     return group
 

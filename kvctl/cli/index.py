@@ -15,7 +15,15 @@ from kvctl.cli.podoptions import ContextOption
 from kvctl.cli.promptoptions import Lora, Salt
 from kvctl.cli.routeroptions import Router, RunningRequests, Seed
 
-app = command_group("index", "Look into an index: its entries, who matches a prompt.")
+app = command_group(
+    "index",
+    """Look into an index: its entries, who matches a prompt.
+
+    Examples:
+      kvctl index show --index fleet.sqlite
+      kvctl index match prompt.json --index capture:incident.kvcap
+    """,
+)
 
 
 @app.command()

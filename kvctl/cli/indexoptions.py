@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -69,12 +68,12 @@ def pods_of_context(context: str | None, *indexes: str | None) -> tuple[Pod, ...
 @contextmanager
 def key_bar() -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar over an index's keys, on a terminal's stderr; None elsewhere."""
-    if not sys.stderr.isatty():
+    from kvctl.cli.output import somebody_looks_on, stderr_console
+
+    if not somebody_looks_on():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from kvctl.cli.output import stderr_console
 
     columns = (TextColumn("keys"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=stderr_console(), transient=True) as bar:

@@ -13,7 +13,7 @@ import typer
 from kvctl import __version__
 from kvctl.cli.everywhere import color_in
 from kvctl.cli.group import help_when_bare, root_group
-from kvctl.cli.output import tell
+from kvctl.cli.output import tell_error
 from kvctl.cli.panels import EVERYWHERE
 from kvctl.errors import KvctlError
 
@@ -39,7 +39,13 @@ def _kvctl(
         ),
     ] = False,
 ) -> None:
-    """See, prove and repair prefix-cache routing of LLM serving fleets."""
+    """See, prove and repair prefix-cache routing of LLM serving fleets.
+
+    Examples:
+      kvctl replay demo:fleet
+      kvctl tail --context prod
+      kvctl reproduce-2287
+    """
     help_when_bare(context)
 
 
@@ -70,7 +76,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KvctlError as error:
-        tell(f"kvctl: {error}")
+        tell_error(f"kvctl: {error}")
         return error.exit_code
     except BrokenPipeError:
         return _closed_pipe()
@@ -80,7 +86,7 @@ def run(arguments: list[str]) -> int:
         usage = _usage_problem(error)
         if usage is None:
             raise
-        tell(usage)
+        tell_error(usage)
         return 2
 
 

@@ -79,21 +79,30 @@ def check_reader() -> None:
 HELD = 20
 """Most lines of talk that `held_talk` keeps: the last ones."""
 
-_held: deque[str] | None = None
+_held: deque[tuple[str, bool]] | None = None
 
 
-def say(text: str) -> None:
-    """One line of talk on stderr, escaped; nothing with --quiet. From any thread."""
+def somebody_looks_on() -> bool:
+    """Whether progress may be drawn on stderr: it is a terminal, and --quiet was not said."""
+    return sys.stderr.isatty() and not manner.quiet
+
+
+def say(text: str, *, whole: bool = False) -> None:
+    """One line of talk on stderr, escaped; nothing with --quiet. From any thread.
+
+    A terminal breaks it between words, unless it must stay ``whole``: a command to be copied.
+    """
     if manner.quiet:
         return
     if _held is not None:
-        _held.append(text)
-    else:
-        tell(text)
+        _held.append((text, whole))
+        return
+    line = printable(text)
+    print(line if whole else _broken(line), file=sys.stderr, flush=True)
 
 
-def tell(text: str) -> None:
-    """One line on stderr that --quiet does not silence: an error, or what was asked for."""
+def tell_error(text: str) -> None:
+    """One line on stderr that --quiet does not silence."""
     print(_broken(printable(text)), file=sys.stderr, flush=True)
 
 
@@ -123,14 +132,14 @@ def held_talk() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    held: deque[str] = deque(maxlen=HELD)
+    held: deque[tuple[str, bool]] = deque(maxlen=HELD)
     _held = held
     try:
         yield
     finally:
         _held = None
-        for line in held:
-            say(line)
+        for text, whole in held:
+            say(text, whole=whole)
 
 
 def warn(text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from kvctl.capture import CaptureReader, Stored, open_capture
-from kvctl.cli.output import stderr_console, warn
+from kvctl.cli.output import somebody_looks_on, stderr_console, warn
 from kvctl.events import Record
 from kvctl.stream import order_capture
 
@@ -47,7 +46,7 @@ class Captures:
 @contextmanager
 def _progress(reader: CaptureReader) -> Iterator[Callable[[int], None]]:
     """A bar on stderr for a long capture on a terminal; yields what moves it."""
-    if reader.size < _BAR_FROM_BYTES or not sys.stderr.isatty():
+    if reader.size < _BAR_FROM_BYTES or not somebody_looks_on():
         yield lambda _position: None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

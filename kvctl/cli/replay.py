@@ -129,8 +129,8 @@ def replay(
 
     Examples:
       kvctl replay demo:fleet
-      kvctl replay incident.kvcap --until 2026-11-30T12:00:00Z -o json | jq .index
-      kvctl replay demo:warm --match-block 5367643813145305456
+      kvctl replay incident.kvcap --until 2026-12-01T07:04:17Z -o json | jq .index
+      kvctl replay demo:warm --match-block 1780242792410849008
       kvctl replay incident.kvcap --match prompt.json --router aibrix
       kvctl replay incident.kvcap --save then.sqlite
       kvctl replay demo:fleet --step

@@ -58,9 +58,9 @@ def report(
 
     Examples:
       kvctl report incident.kvcap -o report.html
-      kvctl report incident.kvcap --since 2026-11-30T12:00:00Z --until 2026-11-30T13:00:00Z
+      kvctl report incident.kvcap --since 2026-12-01T07:04:15Z -o later.html
       kvctl report demo:fleet --plot
-      kvctl report demo:fleet -o json | jq '.findings[] | select(.severity == "high")'
+      kvctl report demo:fleet -o json | jq -r '.findings[].what'
     """
     from kvctl.cli.reporting import ReportOptions, run_report
     from kvctl.index import Removals

@@ -130,7 +130,8 @@ def reproduce(
       kvctl reproduce-2287 --trigger reset-idle --delivery delivered --explain
       kvctl reproduce-2287 --handler event+reconcile+sync --trigger sleep-1 \\
           --expect fixed
-      kvctl reproduce-2287 --pod-a 10.0.0.7 --pod-b 10.0.0.8 --yes
+      kvctl reproduce-2287 --pod-a 10.0.0.7 --pod-b 10.0.0.8 --yes \\
+          --trigger sleep-1
     """
     from kvctl.cli.reproducing import Reproducing, ReproducingOptions
     from kvctl.reproduce.matrix import Choices

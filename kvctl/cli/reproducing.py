@@ -15,6 +15,7 @@ from kvctl.cli.output import (
     print_json,
     print_table,
     say,
+    somebody_looks_on,
     stdout_console,
     warn,
 )
@@ -186,7 +187,7 @@ class Reproducing:
     def _tell(self, result: CellResult) -> None:
         """A line per cell, where somebody is looking on."""
         self._done += 1
-        if sys.stderr.isatty():
+        if somebody_looks_on():
             told = _cell(result)
             say(f"{self._done:3}/{self._cells}  {result.scenario.name}: {told}")
 

@@ -47,4 +47,5 @@ def _tell(pods: Sequence[SimPod], output: OutputFormat) -> None:
     for pod in pods:
         events, replay = "|".join(pod.events), "|".join(pod.replay)
         words += ["--pod", f"name={pod.name},api={pod.api},events={events},replay={replay}"]
-    say(f"all are ready; Ctrl-C stops them. Try: {shlex.join(words)}")
+    say("all are ready; Ctrl-C stops them. Try:")
+    say(shlex.join(words), whole=True)

@@ -56,7 +56,7 @@ def top(
     Examples:
       kvctl top --context prod
       kvctl top 10.0.0.7 --sort events --interval 1
-      kvctl top --context prod -n 1 -o json | jq '.pods[] | select(.hit_rate < 0.5)'
+      kvctl top -n 1 -o json | jq '.pods[] | select(.hit_rate < 0.5)'
     """
     from kvctl.cli.podoptions import context_key, resolve_pods
     from kvctl.cli.topping import Topping

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import requests
 import urllib3
@@ -84,6 +84,7 @@ class Transport:
         """
         call = f"{method} {path}"
         began = time.monotonic()
+        url = f"{self.base_url}{path}{_query(params)}"
         with Deadline(timeout) as deadline, requests.Session() as session:
             adapter = WatchedAdapter()
             session.mount("http://", adapter)
@@ -104,9 +105,10 @@ class Transport:
                 ) as response:
                     content = self._read(response, limit, call)
             except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-                self._log(call, f"{type(error).__name__}", began)
-                raise explain(error, self._attempt(call, deadline)) from None
-        self._log(call, f"{response.status_code}, {len(content)} bytes", began)
+                fault = explain(error, self._attempt(call, deadline))
+                _log.debug("HTTP %s %s failed in %.0f ms", method, url, _ms(began))
+                raise fault from None
+        _log.debug("HTTP %s %s %d in %.0f ms", method, url, response.status_code, _ms(began))
         if deadline.expired:  # a body that ends with its connection looks whole when it was cut
             raise too_late(self._attempt(call, deadline))
         return Reply(
@@ -116,11 +118,6 @@ class Transport:
             self._without_key(response.headers.get("Location", "").encode()).decode(),
             response.headers.get("Date", ""),
         )
-
-    def _log(self, call: str, outcome: str, began: float) -> None:
-        method, _, path = call.partition(" ")
-        took = (time.monotonic() - began) * 1000
-        _log.debug("%s: %s %s%s: %s, %.0f ms", self.pod, method, self._called, path, outcome, took)
 
     def _attempt(self, call: str, deadline: Deadline) -> Attempt:
         return Attempt(
@@ -140,6 +137,15 @@ class Transport:
                     self.pod, call, f"an answer of more than {limit} bytes", sent=True
                 )
         return bytes(content)
+
+
+def _query(params: Sequence[tuple[str, str]]) -> str:
+    return f"?{urlencode(params)}" if params else ""
+
+
+def _ms(began: float) -> float:
+    """Milliseconds since a monotonic time."""
+    return (time.monotonic() - began) * 1000
 
 
 def _is_loopback(host: str) -> bool:

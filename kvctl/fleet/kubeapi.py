@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import msgspec
 import urllib3
@@ -17,6 +18,7 @@ from urllib3.exceptions import HTTPError
 from kvctl.fleet.kubeconfig import Cluster
 from kvctl.fleet.kubefaults import ExpiredError, Faults, Verb
 from kvctl.fleet.kubepod import KubePod, Metadata
+from kvctl.text import bare_url
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
@@ -136,20 +138,28 @@ class PodsApi:
                 else self._api.list_namespaced_pod(self.faults.namespace, **options)
             )
         except HTTPError as error:
+            self._told_of(verb, "failed", began)
             raise self.faults.unreachable(error) from None
         except ApiException as error:
+            self._told_of(verb, str(error.status or "failed"), began)
             if isinstance(error.__context__, HTTPError):  # so it does with what TLS complains of
                 raise self.faults.unreachable(error.__context__) from None
             # Some releases of the client raise, others hand over whatever was answered.
             body = error.body if isinstance(error.body, bytes) else str(error.body or "").encode()
             raise self.faults.refused(verb, error.status or 0, body) from None
-        where = f"namespace {self.faults.namespace}" if self.faults.namespace else "all namespaces"
-        took = (time.monotonic() - began) * 1000
-        told = (verb, where, self.faults.selector or "-", response.status, took)
-        _log.debug("Kubernetes: %s pods of %s, labels %s: %d, %.0f ms", *told)
+        self._told_of(verb, str(response.status), began)
         if response.status != HTTPStatus.OK:
             raise self.faults.refused(verb, response.status, self._read(response))
         return response
+
+    def _told_of(self, verb: Verb, how: str, began: float) -> None:
+        place = "" if self.faults.namespace is None else f"/namespaces/{self.faults.namespace}"
+        asked = {"watch": "1"} if verb == "watch" else {}
+        if self.faults.selector is not None:
+            asked["labelSelector"] = self.faults.selector
+        query = f"?{urlencode(asked, safe=',=!')}" if asked else ""
+        url = f"{bare_url(self.faults.server)}/api/v1{place}/pods{query}"
+        _log.debug("HTTP GET %s %s in %.0f ms", url, how, (time.monotonic() - began) * 1000)
 
     def _read(self, response: urllib3.HTTPResponse) -> bytes:
         try:

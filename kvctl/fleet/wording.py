@@ -37,5 +37,5 @@ def close_to(word: str, choices: Iterable[str]) -> str:
         matcher.set_seq1(each)
         ratios.append(matcher.ratio())
     near = [each for each, ratio in zip(found, ratios, strict=True) if ratio >= ratios[0] - _EQUAL]
-    *others, last = near
+    *others, last = sorted(near)
     return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from random import Random
 
@@ -11,8 +12,10 @@ from kvctl.errors import KvctlError
 from kvctl.reproduce.cell import PREFIX_BLOCKS, SHARED_BLOCKS, TOKENS
 from kvctl.reproduce.engines import Engine
 from kvctl.reproduce.scenario import CellResult, Scenario, Trigger
+from kvctl.text import bare_url
 
 _ASK_S = 60.0
+_log = logging.getLogger(__name__)
 
 
 def run_gateway_cell(
@@ -55,16 +58,18 @@ def run_gateway_cell(
     before = {engine.name: engine.counters() for engine in (a, b)}
 
     def send() -> None:
+        url = f"{gateway.rstrip('/')}/v1/completions"
+        sent = time.monotonic()
         body = {"model": a.model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
         try:
-            answer = requests.post(
-                f"{gateway.rstrip('/')}/v1/completions", json=body, headers=headers, timeout=_ASK_S
-            )
+            answer = requests.post(url, json=body, headers=headers, timeout=_ASK_S)
         except requests.RequestException as error:
             reason = type(error).__name__
             raise KvctlError(
                 f"the gateway {gateway} does not answer: {reason}", remedy="is it up?"
             ) from None
+        took = (time.monotonic() - sent) * 1000
+        _log.debug("HTTP POST %s %d in %.0f ms", bare_url(url), answer.status_code, took)
         if not answer.ok:
             raise KvctlError(
                 f"the gateway {gateway} answers {answer.status_code} to a completion",

@@ -11,13 +11,14 @@ from zmq.utils.monitor import recv_monitor_message
 from kvctl.stream.sockets import close_sub, handshake_s, open_sub
 from kvctl.stream.source import StreamSource
 
+_log = logging.getLogger(__name__)
+
 # After a connection libzmq gave up for good, and between two of our own attempts at it.
 _CONNECT_ANEW_S = 1.0
 
 # A peer behind a proxy or on its way up may close a few connections before it speaks.
 _CLOSED_AT_ONCE = 3
 
-_log = logging.getLogger(__name__)
 
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
@@ -46,8 +47,6 @@ class Connection:
         self._anew_at: float | None = None
         self._broke_off = False
         self.socket, self.monitor = open_sub(context, source)
-        verb = "bind" if source.bind else "connect to"
-        _log.debug("%s: SUB %s %s, topic %r", source.pod, verb, source.events, source.topic)
 
     @property
     def connected(self) -> bool:
@@ -103,7 +102,7 @@ class Connection:
             self._peer_left(now, notes)
 
     def _peer_came(self, notes: list[str]) -> None:
-        _log.debug("%s: SUB connected to %s", self._source.pod, self._source.events)
+        _log.debug("ZMQ connected %s", self._source.events)
         self._peers += 1
         self.made = True
         self.remade = self.remade or self._spoke
@@ -122,9 +121,9 @@ class Connection:
         elif self._peers == 0:  # cut off in the handshake, without an event for it
             self._no_handshake(False, notes)
         else:
-            _log.debug("%s: SUB lost %s", self._source.pod, self._source.events)
             self._peers -= 1
             self._lost = self._broke_off = True
+            _log.debug("ZMQ disconnected %s", self._source.events)
             notes.append("connection lost")
 
     def _no_handshake(self, certain: bool, notes: list[str]) -> None:

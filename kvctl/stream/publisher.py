@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 
@@ -11,6 +12,7 @@ from kvctl.events import END_OF_REPLAY, encode_seq
 from kvctl.stream.errors import StreamError
 from kvctl.stream.source import speaks_ipv6
 
+_log = logging.getLogger(__name__)
 _LINGER_MS = 1000
 _END_OF_FEED = b""
 
@@ -67,6 +69,7 @@ class ReplayablePublisher:
                 f"cannot bind {endpoint}: {error.strerror}",
                 remedy="is the port in use, and the address this machine's?",
             ) from None
+        _log.debug("ZMQ bind %s", socket.getsockopt_string(zmq.LAST_ENDPOINT))
         return socket
 
     def publish(self, topic: bytes, seq: int, payload: bytes) -> None:

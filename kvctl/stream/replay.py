@@ -86,7 +86,7 @@ class ReplayRequest:
         socket = open_dealer(self._context, self._address)
         # The empty frame is a REQ socket's delimiter: without it the engine does not answer.
         socket.send_multipart([b"", encode_seq(start)])
-        _log.debug("DEALER %s: replay from seq %d asked for", self.endpoint, start)
+        _log.debug("ZMQ replay request to %s from seq %d", self.endpoint, start)
         self._asked = start
         self._heard_at = now
         self._ended = False
@@ -168,12 +168,9 @@ class ReplayRequest:
 
     def _finish(self, *, whole: bool) -> None:
         self.done, self.whole = True, whole
-        told = (
-            self.endpoint,
-            sum(map(len, self.batches.values())),
-            "whole" if whole else "not whole",
-        )
-        _log.debug("DEALER %s: replay brought %d batches, %s", *told)
+        batches = sum(len(each) for each in self.batches.values())
+        how = "whole" if whole else "silent" if self.silent else "not whole"
+        _log.debug("ZMQ replay of %s: %d batches, %s", self.endpoint, batches, how)
         self.socket.close()
 
 

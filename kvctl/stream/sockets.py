@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
 
 import zmq
 
 from kvctl.events import MAX_PAYLOAD
 from kvctl.stream.errors import StreamError
 from kvctl.stream.source import StreamSource, speaks_ipv6
+
+_log = logging.getLogger(__name__)
 
 RECEIVE_HWM = 100_000
 
@@ -57,6 +60,8 @@ def open_sub(
         verb = "bind" if source.bind else "connect to"
         free = ", free on this machine" if source.bind else ""
         raise _refused(f"pod {source.pod}: cannot {verb} {source.events}", error, free) from None
+    verb = "bind" if source.bind else "connect"
+    _log.debug("ZMQ %s %s (pod %s), subscribe %r", verb, source.events, source.pod, source.topic)
     return socket, monitor
 
 

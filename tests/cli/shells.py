@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
@@ -125,14 +126,13 @@ class Shell:
     def _clear(self) -> None:
         for _ in range(5):
             self._child.send("\x03")  # Ctrl-C gives the line up, or what is being completed
-            self._settle()
-            if self._line == PROMPT.strip():
+            if self._until(lambda: self._line == PROMPT.strip(), 1.0):
                 break
         self._child.send("clear\r")
         self._wait(lambda: self.text.strip() == PROMPT.strip(), "an empty screen")
 
     def _settle(self) -> None:
-        while self._read(0.15):
+        while self._read(0.05):
             pass
 
     def _read(self, timeout: float) -> bool:
@@ -143,9 +143,14 @@ class Shell:
         self._stream.feed(data)
         return True
 
-    def _wait(self, condition, what: str = "the prompt") -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"{self.name}: no {what} on:\n{self.text}"
-            self._read(0.1)
+    def _wait(self, condition: Callable[[], bool], what: str = "the prompt") -> None:
+        assert self._until(condition, PATIENCE), f"{self.name}: no {what} on:\n{self.text}"
         self._settle()
+
+    def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self._read(0.02)
+        return True

@@ -268,3 +268,183 @@ def test_top_keeps_n_for_the_number_of_looks(kvctl, cluster, server, engine) -> 
     shown = kvctl("top", *cluster, "-l", "app=vllm", "-n", "1", "--interval", "0.3", "-o", "json")
     assert shown.code == 0
     assert "prod/pod-a" in {row["pod"] for row in shown.json["pods"]}
+
+
+def test_pods_that_are_left_out_are_in_the_json(kvctl, server, cluster, engine) -> None:
+    server.put(as_pod(engine("pod-a")))
+    asked = ("pods", *cluster, "-l", "app=vllm", "-o", "json")
+    assert "skipped" not in kvctl(*asked).json
+    server.put(pod_object("pod-d", phase="Pending", ip=None))
+    server.put(pod_object("pod-e", deleting=True))
+    told = kvctl(*asked)
+    assert told.json["skipped"] == [
+        {"pod": "prod/pod-d", "reason": "it is not running (Pending)"},
+        {"pod": "prod/pod-e", "reason": "it is being deleted"},
+    ]
+    assert "skipped" not in kvctl("pods", "pod-a", *cluster, "-o", "json").json
+
+
+@pytest.fixture
+def context(kvctl, cluster) -> Callable[..., None]:
+    """Make a context in Kubernetes: `context("prod", "--preset", "aibrix")`."""
+
+    def make(name: str, *options: str) -> None:
+        done = kvctl("config", "set-context", name, *cluster, *options)
+        assert done.code == 0, done.err
+
+    return make
+
+
+def test_a_context_in_kubernetes_suffices(kvctl, start, server, context, engine) -> None:
+    first = engine("pod-a")
+    complete(first)
+    server.put(as_pod(first, namespace="serving"))
+    server.put(as_pod(engine("pod-b"), namespace="serving", labels={"app": "other"}))
+    context("cloud", "-n", "serving", "-l", "app=vllm")
+    shown = kvctl("pods", "--context", "cloud", "-o", "json")
+    assert [pod["pod"] for pod in shown.json["pods"]] == ["serving/pod-a"]
+    by_variable = kvctl("pods", "-o", "json", KVCTL_CONTEXT="cloud")
+    assert by_variable.json["pods"][0]["pod"] == "serving/pod-a"
+    assert kvctl("reset", "pod-a", "--yes", "-o", "json").json["pod"] == "serving/pod-a"  # current
+    assert kvctl("doctor", "-o", "json").json["checks"][0]["pod"] == "serving/pod-a"
+    tail = start("tail", "--context", "cloud")
+    tail.wait_until(lambda: "BlockStored" in tail.out)
+    second = engine("pod-c")
+    complete(second)
+    server.put(as_pod(second, namespace="serving"))
+    tail.wait_until(lambda: '"pod":"serving/pod-c"' in tail.out)  # it is followed
+    assert tail.interrupt() == 130
+
+
+def test_flags_go_over_what_the_context_says(kvctl, server, context, engine) -> None:
+    server.put(as_pod(engine("pod-a"), namespace="serving"))
+    server.put(as_pod(engine("pod-b"), namespace="test"))
+    server.put(as_pod(engine("pod-c"), namespace="test", labels={"app": "other"}))
+    context("cloud", "--namespace", "serving", "-l", "app=vllm")
+
+    def pods(*options: str) -> list[str]:
+        shown = kvctl("pods", "--context", "cloud", *options, "-o", "json")
+        return [pod["pod"] for pod in shown.json["pods"]]
+
+    assert pods("-n", "test") == ["test/pod-b"]
+    assert pods("-A") == ["serving/pod-a", "test/pod-b"]
+    assert pods("-n", "test", "-l", "app=other") == ["test/pod-c"]
+    context("wide", "-A", "-l", "app=vllm")
+    shown = kvctl("pods", "--context", "wide", "-n", "test", "-o", "json")
+    assert [pod["pod"] for pod in shown.json["pods"]] == ["test/pod-b"]
+
+
+def test_a_pod_told_of_on_the_command_line_needs_no_cluster(kvctl, server, context, engine) -> None:
+    context("cloud", "-l", "app=vllm")
+    server.close()
+    pod = engine("pod-a")
+    spec = f"name=pod-a,api={pod.api},events={pod.events[0]},replay={pod.replay[0]}"
+    shown = kvctl("pods", "--pod", spec, "-o", "json")
+    assert [row["pod"] for row in shown.json["pods"]] == ["pod-a"]
+    by_address = kvctl("pods", pod.events[0], "--timeout", "1", "-o", "json")
+    assert "cannot be reached" not in by_address.err
+    away = kvctl("pods")
+    assert away.code == 1
+    assert "cannot be reached" in away.err
+
+
+def test_reconcile_knows_what_is_gone_from_a_context_in_kubernetes(
+    kvctl, server, context, index
+) -> None:
+    path, _ = index
+    context("cloud", "-l", "app=vllm", "--index", str(path))
+    server.remove("pod-b")
+    done = kvctl("reconcile", "--dry-run", "-o", "json")  # its index, too, is the context's
+    assert done.code == 3
+    verdicts = {each["pod"]: each["verdict"] for each in done.json["pods"]}
+    assert verdicts == {"prod/pod-a": "keep", "prod/pod-b": "purge", "prod/pod-c": "keep"}
+    assert kvctl("index", "show", "-o", "json").json["entries"] == 12
+
+
+def test_a_router_s_index_gets_its_names_from_a_context_in_kubernetes(
+    kvctl, server, context, engine, url: str
+) -> None:
+    pod = engine("pod-a")
+    complete(pod)
+    server.put(as_pod(pod))
+    context("cloud", "-l", "app=vllm")
+    fed = kvctl("tail", "--count", "1", "--index", f"{url}?block_size=16")
+    assert fed.code == 0
+    shown = kvctl("index", "show", "--index", url, "-o", "json")
+    assert set(shown.json["pods"]) == {"prod/pod-a"}
+    server.close()
+    # kvctl's own index knows the names: no cluster is asked for them.
+    assert kvctl("index", "show", "--index", "capture:demo:fleet").code == 0
+
+
+def test_config_writes_and_shows_a_context_in_kubernetes(kvctl, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("# mine\n")
+    done = kvctl("config", "set-context", "prod", "--namespace", "serving", "--preset", "aibrix")
+    assert done.err == f"{path}: context prod: --namespace serving --preset aibrix\n"
+    done = kvctl("config", "set-context", "prod", "--kube-context", "lab", "-A", "--model", "m")
+    assert done.code == 0
+    assert kvctl("config", "view", "-o", "json").json["contexts"]["prod"]["kubernetes"] == {
+        "all-namespaces": True, "preset": "aibrix", "kube-context": "lab",
+    }  # fmt: skip
+    assert path.read_text().startswith("# mine\n")
+    view = kvctl("config", "view").out
+    assert "--all-namespaces --preset aibrix --kube-context lab" in view
+    away = kvctl("config", "set-context", "prod", "--kube-context", "", "-n", "x")
+    assert away.code == 0
+    assert kvctl("config", "view", "-o", "json").json["contexts"]["prod"]["kubernetes"] == {
+        "namespace": "x", "preset": "aibrix",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "set-context prod -n x",
+            "[contexts.prod.kubernetes]: nothing says which pods are engines",
+        ),
+        ("set-context prod --preset aibrx", "did you mean aibrix?"),
+        ("set-pod name=pod-a,host=h --context cloud", "it lists pods and names kubernetes"),
+        ("set-context lab --preset aibrix", "it lists pods and names kubernetes"),
+    ],
+)
+def test_a_context_that_cannot_be_is_not_written(kvctl, tmp_path: Path, words, told) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        '[contexts.cloud.kubernetes]\npreset = "llm-d"\n[contexts.lab.pods.pod-a]\nhost = "h"\n'
+    )
+    before = path.read_text()
+    done = kvctl("config", *words.split())
+    assert done.code == 2
+    assert told in done.err
+    assert len(done.err.splitlines()) == 1
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('namespac = "x"', "[contexts.c.kubernetes]: unknown key 'namespac' (did you mean name"),
+        ('preset = "kthena"', "preset: 'kthena' is no preset"),
+        ("selector = 7", "selector: expected a string"),
+        ('selector = "a"\nall-namespaces = "yes"', "all-namespaces: expected true or false"),
+        ('selector = "a"\nnamespace = "n"\nall-namespaces = true', "exclude each other"),
+        ('namespace = "x"', "nothing says which pods are engines"),
+        ('selector = "a"\nkubeconfig = "~nobody-here/x"', "there is no such user"),
+    ],
+)
+def test_a_wrong_context_is_named(kvctl, tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "config.toml").write_text(f"[contexts.c.kubernetes]\n{text}\n")
+    done = kvctl("pods", "--context", "c")
+    assert done.code == 2
+    assert told in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_context_may_reach_its_pods_through_the_api_server(kvctl, cluster) -> None:
+    done = kvctl("config", "set-context", "away", *cluster, "-l", "app=vllm", "--port-forward")
+    assert done.code == 0
+    assert "--port-forward" in done.err
+    told = kvctl("config", "view", "-o", "json").json["contexts"]["away"]["kubernetes"]
+    assert told["port-forward"] is True

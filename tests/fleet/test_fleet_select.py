@@ -31,7 +31,9 @@ def test_a_bare_name_is_enough_where_it_is_the_only_one() -> None:
 
 
 def test_an_unknown_name_suggests_the_nearest_or_lists_what_there_is() -> None:
-    with pytest.raises(UsageError, match=r"no pod 'blue/pod-x' \(did you mean blue/pod-[ab]\?\)"):
+    with pytest.raises(
+        UsageError, match=r"no pod 'blue/pod-x' \(did you mean blue/pod-a or blue/pod-b\?"
+    ):
         select_pods(FLEET, ["blue/pod-x"])
     with pytest.raises(UsageError, match=r"no pod 'zzz' \(known: blue/pod-a, blue/pod-b, green/"):
         select_pods(FLEET, ["zzz"])

@@ -12,6 +12,7 @@ import requests
 from kvctl.errors import UsageError
 from kvctl.index.dynamo.answers import Dump, QueryAnswer, Workers, decode
 from kvctl.index.errors import IndexStoreError
+from kvctl.text import bare_url
 
 _SCHEME = "dynamo+"
 _LIMIT = 2 * 1024 * 1024 * 1024
@@ -19,9 +20,9 @@ _LIMIT = 2 * 1024 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _REMEDY = "is it up, and this the port of dynamo.indexer (8090 by default)?"
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class StatusError(IndexStoreError):
@@ -113,9 +114,7 @@ class DynamoClient:
                         )
                     parts.append(part)
                 content = b"".join(parts)
-                took = (time.monotonic() - began) * 1000
-                told = (method, self._base, path, answer.status_code, size, took)
-                _log.debug("%s %s%s: %d, %d bytes, %.0f ms", *told)
+                self._told_of(method, path, str(answer.status_code), began)
                 if not answer.ok:
                     said = content[:200].decode(errors="replace").strip()
                     raise StatusError(
@@ -124,9 +123,14 @@ class DynamoClient:
                     )
                 return content
         except requests.RequestException as error:
+            self._told_of(method, path, "failed", began)
             raise IndexStoreError(
                 f"{self._base} does not answer {method} {path}: {_reason(error)}", remedy=_REMEDY
             ) from None
+
+    def _told_of(self, method: str, path: str, how: str, began: float) -> None:
+        took = (time.monotonic() - began) * 1000
+        _log.debug("HTTP %s %s%s %s in %.0f ms", method, bare_url(self._base), path, how, took)
 
 
 def _reason(error: requests.RequestException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,12 +31,11 @@ SCHEMES = {
 }
 PASSWORD_VARIABLE = "KVCTL_REDIS_PASSWORD"
 
+_log = logging.getLogger(__name__)
 _OURS = ("layout", "seed", "block_size", "hash")
 _SCAN_COUNT = 1000
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,9 @@ def connect(where: RedisUrl, *, retries: int = 0) -> redis.Redis:
     password = os.environ.get(PASSWORD_VARIABLE)
     if password and urlsplit(where.url).password is None:
         options["password"] = password
-    began = time.monotonic()
     with guard(where.shown):
-        client = redis.Redis.from_url(
+        kind = _ToldRedis if _log.isEnabledFor(logging.DEBUG) else redis.Redis
+        client: redis.Redis = kind.from_url(
             where.url,
             socket_connect_timeout=_CONNECT_S,
             socket_timeout=_ANSWER_S,
@@ -112,8 +111,40 @@ def connect(where: RedisUrl, *, retries: int = 0) -> redis.Redis:
         except BaseException:
             client.close()
             raise
-    _log.debug("%s: PING answered, %.0f ms", where.shown, (time.monotonic() - began) * 1000)
     return client
+
+
+class _ToldRedis(redis.Redis):
+    """A client that logs which commands it sent, when it is closed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sent: Counter[str] = Counter()
+        sent, pool = self._sent, self.connection_pool
+
+        class Told(pool.connection_class):  # type: ignore[name-defined, misc]
+            """A connection that counts what goes over it, piped or not."""
+
+            def send_command(self, *args: Any, **options: Any) -> None:
+                sent[str(args[0]).upper()] += 1
+                super().send_command(*args, **options)
+
+            def pack_commands(self, commands: Any) -> Any:
+                commands = list(commands)
+                sent.update(str(each[0]).upper() for each in commands)
+                return super().pack_commands(commands)
+
+        pool.connection_class = Told
+
+    def close(self) -> None:
+        """Close the connections."""
+        super().close()
+        if self._sent:
+            where = self.connection_pool.connection_kwargs
+            place = where.get("path") or f"{where.get('host')}:{where.get('port')}"
+            told = ", ".join(f"{count} {name}" for name, count in self._sent.most_common())
+            _log.debug("Redis %s: %d commands: %s", place, self._sent.total(), told)
+            self._sent.clear()
 
 
 @contextmanager
@@ -152,17 +183,13 @@ def scan(
 ) -> Iterator[list[bytes]]:
     """The keys of a kind under a pattern, batch by batch. A key may come twice."""
     total = client.dbsize()
-    cursor, looked_at, found, calls, began = 0, 0, 0, 0, time.monotonic()
+    cursor, looked_at = 0, 0
     while True:
         cursor, keys = client.scan(cursor, match=pattern, count=_SCAN_COUNT, _type=kind.upper())
-        calls, found = calls + 1, found + len(keys)
         looked_at = min(looked_at + _SCAN_COUNT, total)
         if progress is not None:
             progress(total if not cursor else looked_at, total)
         if keys:
             yield [key for key in keys if isinstance(key, bytes)]
         if not cursor:
-            took = (time.monotonic() - began) * 1000
-            told = (pattern, kind, calls, found, total, took)
-            _log.debug("Redis: SCAN %s (%s): %d calls, %d of %d keys, %.0f ms", *told)
             return
