@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import TypeAlias, cast
@@ -77,8 +77,12 @@ def prefix_tree(
     keys = sorted(streams)
     tree = _Tree(_holders(streams, keys), _roots(streams), lineage)
     runs = tree.shared_runs(most)
-    names = _Names(streams, {end for _begin, end in runs})
     ordered = _walk(runs, tree)
+    holders = {
+        end: tuple(key for bit, key in enumerate(keys) if tree.mask(end) >> bit & 1)
+        for _begin, end in runs
+    }
+    names = _Names(streams, ((held_by[0], end) for end, held_by in holders.items()))
     places = {end: place for place, (_begin, end) in enumerate(ordered)}
     return PrefixTree(
         tuple(
@@ -86,7 +90,7 @@ def prefix_tree(
                 begin,
                 tree.depth(end),
                 *names.of(end),
-                tuple(key for bit, key in enumerate(keys) if tree.mask(end) >> bit & 1),
+                holders[end],
                 tree.continuations(end),
                 names.name(end),
                 _place(tree.nearest_above(end, places), places),
@@ -217,22 +221,26 @@ class _Tree:
 
 
 class _Names:
-    """What is known of a few blocks where they are held."""
+    """What is known of a few blocks, each at the engine that is to name it."""
 
-    def __init__(self, streams: Mapping[Stream, Holdings], wanted: set[Content]) -> None:
+    def __init__(
+        self, streams: Mapping[Stream, Holdings], wanted: Iterable[tuple[Stream, Content]]
+    ) -> None:
         self._found: dict[Content, tuple[int, str, str | None, BlockHash]] = {}
-        for _key, holdings in sorted(streams.items(), key=lambda item: item[0]):
-            for group in deciding_groups(holdings.groups):
-                if len(self._found) == len(wanted):
-                    return
-                self._look(holdings.model, group, wanted)
+        by_stream: dict[Stream, set[Content]] = {}
+        for stream, content in wanted:
+            by_stream.setdefault(stream, set()).add(content)
+        for stream, contents in by_stream.items():
+            for group in deciding_groups(streams[stream].groups):
+                self._look(streams[stream].model, group, contents)
 
     def _look(self, model: str, group: Group, wanted: set[Content]) -> None:
         for tier in group.tiers.values():
             for name, packed in tier.held.items():
                 content = content_of(packed, name)
-                if content in wanted and content not in self._found:
-                    self._found[content] = (group.block_size, model, lora_under(packed), name)
+                if content in wanted:
+                    told = (group.block_size, model, lora_under(packed), name)
+                    self._found.setdefault(content, told)
 
     def of(self, content: Content) -> tuple[int, str, str | None]:
         """Block size, model and LoRA."""

@@ -22,8 +22,8 @@ def _doubt(doubt: Doubt) -> Finding:
     lost = f"{plural(doubt.missing, 'batch')} of {where} lost in {plural(doubt.gaps, 'gap')}"
     again = (
         f" Since then it stored {plural(doubt.again, 'block')} anew that the index still held, "
-        f"in {plural(doubt.again_in, 'batch')}: the engine had lost them, so a clear or removes "
-        "were among what is missing."
+        f"in {plural(doubt.again_in, 'batch')}: unless it announces what it reuses, it had lost "
+        "them, and a clear or removes were among what is missing."
         if doubt.again
         else ""
     )
@@ -48,8 +48,9 @@ def _doubt(doubt: Doubt) -> Finding:
         f"{lost}; {entries(doubt.left)} from before "
         + ("remain, unconfirmed" if doubt.left != 1 else "remains, unconfirmed"),
         f"A clear may have been among what is missing, and nothing since has settled it.{again}",
-        "kvctl reconcile --resync, or kvctl reset POD --purge; give the pod a replay endpoint or a "
-        "longer buffer (buffer_steps).",
+        "Compare the router's index with one built anew from the replay (kvctl tail --index NEW, "
+        "kvctl index diff); kvctl reset POD --purge empties both sides. A replay endpoint, or a "
+        "longer buffer (buffer_steps), spares the next loss.",
         doubt.pod,
         doubt.rank,
         doubt.begin,

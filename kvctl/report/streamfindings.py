@@ -30,7 +30,8 @@ def unheard(timeline: Timeline) -> Iterator[Finding]:
                 f"{entries(lane.entries)} believed",
                 f"Its last batch was at {hour(lane.last)}. Whether it is gone, restarted or only "
                 "idle the capture does not show: if it is gone, the entries are stale.",
-                "kvctl pods shows whether it answers, kvctl reconcile purges what is stale.",
+                "kvctl pods shows whether it answers; kvctl reconcile purges it if it slept, "
+                "restarted or left the fleet.",
                 lane.pod,
                 lane.rank,
                 lane.last,
@@ -44,7 +45,8 @@ def unheard(timeline: Timeline) -> Iterator[Finding]:
                 f"nothing of {where} in the last {seconds(silent)} of the capture, and "
                 f"{entries(lane.entries)} believed",
                 "An idle or sleeping engine publishes nothing, not even that its cache was wiped.",
-                "kvctl reconcile tells by its metrics; kvctl reset POD --nudge --probe proves it.",
+                "kvctl reconcile sees a sleep or a restart in its metrics; after a reset the next "
+                "request to it brings the clear.",
                 lane.pod,
                 lane.rank,
                 lane.last,
@@ -124,8 +126,8 @@ def over_capacity(summary: IndexSummary, num_gpu_blocks: int | None) -> Iterator
                 f"{engine(stream.pod, stream.rank)}: {held:,} entries in GPU memory, where "
                 f"{num_gpu_blocks - 1:,} are possible",
                 "The index believes in blocks that are gone: removes or a clear were lost.",
-                "kvctl reconcile --resync; or --removals first, if its engines report a block's "
-                "last copy only.",
+                "Compare with an index built anew from the replay (kvctl tail --index NEW, kvctl "
+                "index diff); --removals first, if the engine reports a block's last copy only.",
                 stream.pod,
                 stream.rank,
                 weight=held,

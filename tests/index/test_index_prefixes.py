@@ -71,6 +71,16 @@ def test_what_stands_behind_a_hole_matches_nothing() -> None:
     assert tree.cut_off == 2
 
 
+def test_a_run_is_named_by_one_who_holds_all_of_it() -> None:
+    index = MemoryIndex(lineage=True)
+    for stream in STREAMS:
+        hold(index, stream, 1, 2)
+    index.apply(batch(removed(named(A, (1,))), pod="pod-a", rank=0))
+    [run] = index.prefixes(10).runs
+    assert run.holders == (A1, B)
+    assert run.last == named(A1, (1, 2))
+
+
 def test_loras_are_prefixes_of_their_own() -> None:
     index = MemoryIndex(lineage=True)
     for pod in ("pod-a", "pod-b"):
