@@ -196,12 +196,11 @@ class StreamReader:
                 each for each in self._endpoints.values() if ready is None or each in ready
             ]
             reads = self._queued < self._max_queued
-        records: list[Record] = []
         for endpoint in endpoints:
-            with self._lock:  # not over all of them: the caller may want a status meanwhile
-                records += endpoint.step(now, read=reads)
-        with self._lock:
-            self._hand_over(records)
+            # Not over all of them: the caller may want a status meanwhile. But what a step brings
+            # is handed over with it: `settled` must not come between.
+            with self._lock:
+                self._hand_over(endpoint.step(now, read=reads))
 
     def _let_go(self) -> None:
         with self._lock:

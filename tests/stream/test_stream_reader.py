@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -413,3 +414,35 @@ def test_a_source_added_is_checked_and_the_others_go_on(stack: ExitStack) -> Non
     got.reader.stop()
     with pytest.raises(StreamError, match="stopped"):
         got.reader.add_source(source(hostile, pod="pod-c"))
+
+
+class SlowToLetGo:
+    """A lock after whose release a thread of the reader's pauses: others may look meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+        if threading.current_thread().name == "kvctl-streams":
+            time.sleep(0.02)
+
+
+def test_what_is_settled_has_been_handed_over(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever one looks: not between a step of the stream and the reader's queue."""
+    hostile = stack.enter_context(Hostile())
+    hostile.send(0)
+    slow = SimpleNamespace(Lock=SlowToLetGo, Event=threading.Event, Thread=threading.Thread)
+    monkeypatch.setattr("kvctl.stream.reader.threading", slow)
+    got = read(stack, source(hostile))
+    deadline = time.monotonic() + PATIENCE
+    while not got.reader.settled():
+        assert time.monotonic() < deadline
+        got.records += got.reader.read(0)
+        time.sleep(0.001)
+    assert got.seqs() == [0]
