@@ -12,56 +12,45 @@ from kvctl.cli.helptext import print_examples, split_docstring
 from kvctl.cli.panels import EVERYWHERE
 
 
-class CliCommand(TyperCommand):
-    """A command with the options that stand everywhere, and ``examples`` behind its help."""
+class _InOneManner:
+    """What a command and a group have in common: it stands before typer's class of either."""
+
+    examples: tuple[str, ...] = ()
+    params: list[Any]
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         attributes["help"], self.examples = split_docstring(attributes.get("help") or "")
         attributes["short_help"] = attributes["help"].partition("\n")[0]
-        super().__init__(*args, **attributes)
+        typers: Any = super()
+        typers.__init__(*args, **attributes)
         self.params += everywhere()
         for parameter in self.params:
             _settle(parameter)
 
     def get_help_option(self, ctx: Any) -> Any:
         """--help, in the group of what stands everywhere."""
-        return _placed(super().get_help_option(ctx))
+        typers: Any = super()
+        return _placed(typers.get_help_option(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help, the examples last."""
+        typers: Any = super()
         with _HelpManner(self):
-            super().format_help(ctx, formatter)
+            typers.format_help(ctx, formatter)
         if self.examples:
             print_examples(self.examples)
 
 
-class CliGroup(TyperGroup):
+class CliCommand(_InOneManner, TyperCommand):
+    """A command with the options that stand everywhere, and ``examples`` behind its help."""
+
+
+class CliGroup(_InOneManner, TyperGroup):
     """A group of commands, with the options that stand everywhere.
 
     Shows its help when called bare, as kubectl does. A word that is no command of it is answered
     with the one that was probably meant.
     """
-
-    examples: tuple[str, ...] = ()
-
-    def __init__(self, **attributes: Any) -> None:
-        attributes["help"], self.examples = split_docstring(attributes.get("help") or "")
-        attributes["short_help"] = attributes["help"].partition("\n")[0]
-        super().__init__(**attributes)
-        self.params += everywhere()
-        for parameter in self.params:
-            _settle(parameter)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """--help, in the group of what stands everywhere."""
-        return _placed(super().get_help_option(ctx))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help, the examples last."""
-        with _HelpManner(self):
-            super().format_help(ctx, formatter)
-        if self.examples:
-            print_examples(self.examples)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names."""
