@@ -19,6 +19,15 @@ LONGEST_WAIT_S = 4.0
 meanwhile waits. ZMQ by itself would try ten times a second, and the API server has the work."""
 
 
+_TURNS = 8
+
+
+async def some_turns() -> None:
+    """Let the event loop get done with what it has begun: a connection takes a few turns."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
 class ForwardedPort:
     """A listening socket, each of whose connections gets a channel of its own to the pod.
 
@@ -57,6 +66,10 @@ class ForwardedPort:
         """Take no more connections, and close those that are there."""
         self._closed = True
         if self._server is not None:
+            # A server that is closed loses what it has accepted and not made a transport of yet
+            # (Python 3.11): it accepts no more first, and has the turns that takes.
+            asyncio.get_running_loop().remove_reader(self._listening)
+            await some_turns()
             self._server.close()
         for task in self._connections:
             task.cancel()
@@ -71,15 +84,14 @@ class ForwardedPort:
         task = asyncio.create_task(self._serve_one(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        # Here and not in the task: one that is cancelled before its first turn does nothing at all.
+        task.add_done_callback(lambda _task: writer.transport.abort())
 
     async def _serve_one(self, reader: StreamReader, writer: StreamWriter) -> None:
-        try:
-            await self._join(reader, writer)
-            writer.close()  # once what it still holds has been taken
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-        finally:
-            writer.transport.abort()
+        await self._join(reader, writer)
+        writer.close()  # once what it still holds has been taken
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
     async def _join(self, reader: StreamReader, writer: StreamWriter) -> None:
         clock = asyncio.get_running_loop().time

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from kvctl.errors import KvctlError
 from kvctl.fleet.endpoint import api_port, parse_endpoint
 from kvctl.fleet.forwardfaults import TOO_MANY_FILES, FaultTeller, ForwardError, SilentPortError
-from kvctl.fleet.forwardport import ForwardedPort
+from kvctl.fleet.forwardport import ForwardedPort, some_turns
 from kvctl.fleet.kubeconfig import Cluster
 from kvctl.fleet.pod import Pod, PodStream, Role
 from kvctl.fleet.portchannel import PortOpener
@@ -149,16 +149,20 @@ class Forwards:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
-        loop.run_until_complete(_finish(asyncio.all_tasks(loop)))
+        loop.run_until_complete(_finish())
     finally:
         loop.close()
 
 
-async def _finish(left: set[asyncio.Task[Any]]) -> None:
+async def _finish() -> None:
+    """Leave nothing half done."""
+    # asyncio loses the socket of a connection that is cancelled while it is made: it is made first.
+    await some_turns()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-    await asyncio.sleep(0)  # what was aborted is closed by now
+    await some_turns()  # what was aborted is closed by now
 
 
 def _ports(pod: Pod) -> Iterator[tuple[Role, int]]:
