@@ -43,11 +43,11 @@ def answer(root: Any, arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGALRM, _give_up)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         if shell == "bash":
-            lines = _for_bash(root, *arguments)
+            lines = list(_for_bash(root, *arguments))
         elif shell == "zsh":
-            lines = _for_zsh(root, arguments)
+            lines = list(_for_zsh(root, arguments))
         else:
-            lines = _for_fish(root, arguments)
+            lines = list(_for_fish(root, arguments))
         signal.setitimer(signal.ITIMER_REAL, 0)
         for line in lines:
             print(line)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -214,6 +216,27 @@ def test_an_install_that_cannot_write_is_an_error(kvctl, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_files_are_current(kvctl, name: str) -> None:
     assert (ROOT / "completions" / SHIPPED[name]).read_text() == kvctl("completion", name).out
+
+
+def test_nobody_waits_for_an_api_server_that_does_not_answer(tmp_path: Path, cwd: Path) -> None:
+    """The pods are asked for within the patience, and then there are none."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
+        (tmp_path / "config.toml").write_text(CONFIG)
+        settings = {"KVCTL_CONFIG": str(tmp_path / "config.toml"), "_KVCTL_COMPLETE": "fish"}
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "kvctl", "tail", "--context", "cloud", ""],
+            env=os.environ | settings,
+            cwd=cwd,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        took = time.monotonic() - began
+    assert (done.stdout, done.stderr, done.returncode) == (b"", b"", 1)
+    assert took < 12  # the list itself would be waited for 30 s
 
 
 def test_completing_loads_nothing_heavy(tmp_path: Path) -> None:
