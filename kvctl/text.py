@@ -20,6 +20,11 @@ def bare_url(url: str) -> str:
     return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else url
 
 
+def exchange(method: str, url: str, outcome: str, took: float) -> str:
+    """`HTTP GET http://10.0.0.7:8000/metrics 200 in 12 ms`, for the log; ``took`` in seconds."""
+    return f"HTTP {method} {bare_url(url)} {outcome} in {took * 1000:.0f} ms"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 gap`, `2 gaps`, `70 batches`, `1,234 entries`."""
     if count == 1:

@@ -143,15 +143,7 @@ def _pod_names(context: typer.Context) -> list[str]:
         if key == "name"
     ]
     name = told.get("context")
-    asked = InKubernetes(
-        namespace=told.get("namespace"),
-        selector=told.get("selector"),
-        preset=told.get("preset"),
-        kube_context=told.get("kube_context"),
-        all_namespaces=bool(told.get("all_namespaces")),
-        kubeconfig=told.get("kubeconfig"),
-    )
-    where = in_context((), (), name, asked)
+    where = in_context((), (), name, InKubernetes.said(told))
     if where:
         return [*names, *(pod.name for pod in where.pods(()).pods().pods)]
     return [*names, *(pod.name for pod in load_config().context(name).pods)]

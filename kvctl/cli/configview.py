@@ -35,14 +35,11 @@ def print_config(config: Config, output: OutputFormat) -> None:
 
 
 def _cells(pod: Pod) -> list[str]:
-    replaying = [stream for stream in pod.streams if stream.replay is not None]
-    events = [stream.events for stream in replaying]
-    replays = [stream.replay for stream in replaying if stream.replay is not None]
     return [
         printable(pod.name),
         printable(pod.model or "-"),
         " ".join(stream.events for stream in pod.streams),
-        " ".join(map(_beside, replays, events)) or "-",
+        " ".join(_beside(each.replay, each.events) for each in pod.streams if each.replay) or "-",
         pod.api or "-",
     ]
 

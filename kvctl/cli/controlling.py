@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kvctl.cli.output import OutputFormat, print_json, say, stdout_console
+from kvctl.cli.output import OutputFormat, marked_table, print_json, say, stdout_console
 from kvctl.cli.podoptions import InKubernetes, context_key, resolve_pods
-from kvctl.engine import EngineClient
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
 from kvctl.index import PurgeableIndex
 from kvctl.operate.control import Control, ControlOptions
 from kvctl.operate.indexes import IndexOptions, open_purgeable, shown_url
 from kvctl.operate.live import LiveIndex
+from kvctl.operate.sources import engine_client
 from kvctl.operate.target import StoredTarget
 from kvctl.operate.verdicts import Report, Step, Verdict
 from kvctl.text import plural, printable
@@ -63,9 +63,7 @@ def control(
         for pod in pods:
             if table:
                 stdout_console().print(f"{printable(pod.name)}: {options.title}", style="bold")
-            client = EngineClient(
-                pod.name, pod.api or "", kind=pod.engine, api_key=token, via=pod.api_via
-            )
+            client = engine_client(pod, api_key=token)
             target = None
             if stored is not None:
                 target = StoredTarget(stored, pod.name, shown_url(index))
@@ -113,15 +111,10 @@ def _show_plan(pods: Sequence[Pod], options: ControlOptions, index: str | None) 
 
 
 def _print_step(step: Step) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     mark, style = _MARKS[step.ok]
-    # A table of one row: what is too long for the line goes on below itself.
-    line = Table.grid(padding=(0, 1, 0, 0))
-    line.add_column(min_width=_NAME_WIDTH, no_wrap=True)
-    line.add_column(no_wrap=True)
-    line.add_column(overflow="fold")
+    line = marked_table(_NAME_WIDTH)
     line.add_row(f"  {step.name}", Text(mark, style=style), printable(step.detail))
     stdout_console().print(line)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from kvctl.cli.output import OutputFormat, print_json, say, stdout_console
+from kvctl.cli.output import OutputFormat, marked_table, print_json, say, stdout_console
 from kvctl.operate.doctor import Check, Status
 from kvctl.text import printable
 
@@ -34,16 +34,12 @@ def show_checks(checks: Sequence[Check], output: OutputFormat) -> bool:
 
 
 def _print_group(pod: str | None, checks: Sequence[Check]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     console = stdout_console()
     console.print("the fleet" if pod is None else printable(pod), style="bold")
     several = len({check.rank for check in checks if check.rank is not None}) > 1
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(min_width=_NAME_WIDTH, no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = marked_table(_NAME_WIDTH)
     for check in checks:
         mark, style = _MARKS[check.status]
         rank = f" (rank {check.rank})" if several and check.rank is not None else ""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_args
 
 import typer
 
-from kvctl.cli.output import manner
+from kvctl.cli.output import Color, manner
 from kvctl.cli.panels import EVERYWHERE
 
 _COLOR = "--color"
-_COLORS = ("auto", "always", "never")
-
-
-def _set_color(context: typer.Context, color: str | None) -> None:
-    if color is not None and not context.resilient_parsing:
-        manner.color = color  # type: ignore[assignment]
 
 
 def _set_quiet(context: typer.Context, quiet: bool) -> None:
@@ -34,7 +28,7 @@ def _set_verbose(context: typer.Context, verbose: bool) -> None:
 
 @functools.cache
 def everywhere() -> tuple[Any, ...]:
-    """The options, to be added to a command's own. Their callbacks take them in."""
+    """The options, to be added to a command's own. Callbacks and `color_in` take them in."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
     return tuple(typer.main.get_command(app).params)
@@ -49,17 +43,16 @@ def color_in(arguments: Sequence[str]) -> None:
             return
         if name == _COLOR:
             value = value or next(words, "")
-            if value in _COLORS:
+            if value in get_args(Color):
                 manner.color = value  # type: ignore[assignment]
 
 
 def _options(
     color: Annotated[
-        Literal["auto", "always", "never"] | None,
+        Color | None,
         typer.Option(
             _COLOR,
             help="Colors. Default: on a terminal, unless NO_COLOR is set.",
-            callback=_set_color,
             expose_value=False,
             show_default=False,
             rich_help_panel=EVERYWHERE,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 OutputFormat: TypeAlias = Literal["table", "json", "jsonl"]
+Color: TypeAlias = Literal["auto", "always", "never"]
 
 PIPED_WIDTH = 200
 """Columns of a table that goes to a pipe or a file: wide enough to cut nothing off."""
@@ -28,7 +29,7 @@ class Manner:
     """How this run was asked to speak, by the options that stand everywhere."""
 
     quiet: bool = False
-    color: Literal["auto", "always", "never"] = "auto"
+    color: Color = "auto"
 
     @property
     def plain(self) -> bool:
@@ -149,10 +150,15 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
+    sys.stdout.write(json_text(value))
+    sys.stdout.flush()
+
+
+def json_text(value: Any) -> str:
+    """A value as one JSON document."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def print_table(table: Table) -> None:
@@ -172,4 +178,18 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
             overflow="fold",
             no_wrap=column in right,
         )
+    return table
+
+
+def marked_table(name_width: int) -> Table:
+    """An empty table of what was looked at, a mark, and what was found.
+
+    What is too long for a line goes on below itself.
+    """
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(min_width=name_width, no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     return table

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kvctl.cli.output import stdout_console
+from kvctl.cli.output import PIPED_WIDTH, stdout_console
 from kvctl.errors import KvctlError
 from kvctl.report.axis import TimeAxis, ValueAxis, short
 from kvctl.report.happenings import Lane
@@ -53,8 +53,6 @@ def print_plots(timeline: Timeline) -> None:
 
 
 def _piped_width(width: int) -> int:
-    from kvctl.cli.output import PIPED_WIDTH
-
     return _PIPED_WIDTH if width == PIPED_WIDTH else min(width, _WIDEST)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,7 +22,14 @@ from kvctl.cli.completers import (
 from kvctl.cli.panels import KUBERNETES, PODS
 
 if TYPE_CHECKING:
-    from kvctl.fleet import FleetFollower, FleetSnapshot, KubernetesContext, Pod, SkippedPod
+    from kvctl.fleet import (
+        Context,
+        FleetFollower,
+        FleetSnapshot,
+        KubernetesContext,
+        Pod,
+        SkippedPod,
+    )
     from kvctl.fleet.forwards import Forwards
     from kvctl.fleet.kubernetes import KubernetesPods
 
@@ -138,6 +145,12 @@ class InKubernetes:
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
     """At most one `Forwards`: the local ports, shared with what `over` makes of it."""
 
+    @classmethod
+    def said(cls, words: Mapping[str, Any]) -> InKubernetes:
+        """What the values of a command line say, by the options' names; others are left alone."""
+        told = {name: words.get(name) for name in _options()}
+        return cls(**{name: value for name, value in told.items() if value is not None})
+
     def __bool__(self) -> bool:
         return self != NOT_IN_KUBERNETES
 
@@ -200,8 +213,9 @@ class InKubernetes:
 NOT_IN_KUBERNETES = InKubernetes()
 
 
-def _options() -> list[str]:
-    return [each.name for each in fields(InKubernetes) if each.init]
+def _options() -> dict[str, Any]:
+    """The options' names, with their defaults."""
+    return {each.name: each.default for each in fields(InKubernetes) if each.init}
 
 
 def _open_forwards(pods: KubernetesPods) -> Forwards:
@@ -229,26 +243,20 @@ def names_kubernetes(command: Callable[..., None]) -> Callable[..., None]:
         for option in getattr(each.annotation, "__metadata__", ())
         for word in getattr(option, "param_decls", None) or ()
     }
-    hints = {
-        name: _without(hint, taken)
-        for name, hint in inspect.get_annotations(InKubernetes, eval_str=True).items()
-        if name in _options()
-    }
+    hints = inspect.get_annotations(InKubernetes, eval_str=True)
     options = [
         inspect.Parameter(
-            each.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
+            default=default,
+            annotation=_without(hints[name], taken),
         )
-        for each in fields(InKubernetes)
-        if each.init
+        for name, default in _options().items()
     ]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        asked = {each.name: arguments.pop(each.name) for each in options}
-        kubernetes = InKubernetes(**asked)
+        kubernetes = InKubernetes.said({each.name: arguments.pop(each.name) for each in options})
         try:
             command(**arguments, kubernetes=kubernetes)
         finally:
@@ -301,7 +309,8 @@ def resolve_fleet(
     from kvctl.fleet import FleetSnapshot, load_config, merge_pods, parse_pod, select_pods
 
     whole = not names and not specs
-    kubernetes = in_context(names, specs, context, kubernetes)
+    chosen = load_config().context(context)
+    kubernetes = _in(chosen, names, specs, kubernetes)
     if kubernetes:
         flags = parse_pods(specs, kubernetes)
         source = kubernetes.pods(names)
@@ -320,7 +329,7 @@ def resolve_fleet(
             pods = tuple(forwards.reach(pod) if pod in told else pod for pod in pods)
         return FleetSnapshot(pods, fleet.skipped, fleet.complete and whole, fleet.namespace)
     flags = [parse_pod(spec) for spec in specs]
-    known = merge_pods(flags, load_config().context(context).pods)
+    known = merge_pods(flags, chosen.pods)
     pods = select_pods(known if names or not flags else flags, names, addresses=True)
     if not pods:
         raise UsageError(
@@ -340,9 +349,17 @@ def in_context(
 
     Nowhere, if the command line tells of every pod itself. Raises `UsageError`.
     """
-    from kvctl.fleet import is_address, load_config, parse_pod
+    from kvctl.fleet import load_config
 
-    found = load_config().context(context).kubernetes
+    return _in(load_config().context(context), names, specs, kubernetes)
+
+
+def _in(
+    context: Context, names: Sequence[str], specs: Sequence[str], kubernetes: InKubernetes
+) -> InKubernetes:
+    from kvctl.fleet import is_address, parse_pod
+
+    found = context.kubernetes
     if found is None:
         return kubernetes
     if not kubernetes and (names or specs):

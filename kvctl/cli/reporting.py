@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvctl.cli.output import plain_table, print_json, print_table, say, stdout_console
+from kvctl.cli.output import json_text, plain_table, print_table, say, stdout_console
 from kvctl.cli.reading import Captures
 from kvctl.errors import UsageError
 from kvctl.index import Removals
 from kvctl.operate.until import Until
 from kvctl.report.analysis import Report, analyse
-from kvctl.report.words import clock, engine, hour, seconds
+from kvctl.report.words import engine, hour, span
 from kvctl.text import printable
 
 _PAGE_ENDINGS = (".html", ".htm")
@@ -52,17 +51,10 @@ def run_report(options: ReportOptions) -> None:
         # A long capture should not be read for nothing.
         check_target(path, force=options.force)
     report = _analysed(options)
-    if path is None and form == "table":
+    if form == "table":
         _print_table(report)
     elif path is None:
-        if form == "json":
-            from kvctl.report.document import document
-
-            print_json(document(report))
-        else:
-            from kvctl.report.page import page
-
-            sys.stdout.write(page(report))
+        sys.stdout.write(_content(report, form))
     else:
         from kvctl.report.file import write_private
 
@@ -96,7 +88,6 @@ def _target(output: str) -> tuple[str, Path | None]:
 
 def _analysed(options: ReportOptions) -> Report:
     captures = Captures(options.captures, options.pods)
-
     return analyse(
         captures.records(),
         options.captures,
@@ -113,7 +104,7 @@ def _content(report: Report, form: str) -> str:
     if form == "json":
         from kvctl.report.document import document
 
-        return json.dumps(document(report), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+        return json_text(document(report))
     from kvctl.report.page import page
 
     return page(report)
@@ -124,10 +115,7 @@ def _print_table(report: Report) -> None:
     console = stdout_console()
     timeline = report.timeline
     if timeline.begin is not None and timeline.end is not None:
-        console.print(
-            f"{clock(timeline.begin)} to {clock(timeline.end)} "
-            f"({seconds(timeline.end - timeline.begin)})"
-        )
+        console.print(span(timeline.begin, timeline.end))
     console.print(printable(report.headline))
     if not report.findings:
         return

@@ -18,6 +18,7 @@ from kvctl.engine.answers import Reply
 from kvctl.engine.deadline import Deadline, WatchedAdapter
 from kvctl.engine.errors import NotAnEngine
 from kvctl.engine.faults import Attempt, explain, too_late
+from kvctl.text import exchange
 
 MAX_BODY = 16 * 1024 * 1024
 """Largest answer that is read, in bytes."""
@@ -106,9 +107,10 @@ class Transport:
                     content = self._read(response, limit, call)
             except (requests.RequestException, HTTPError, OSError, ValueError) as error:
                 fault = explain(error, self._attempt(call, deadline))
-                _log.debug("HTTP %s %s failed in %.0f ms", method, url, _ms(began))
+                _log.debug(exchange(method, url, "failed", time.monotonic() - began))
                 raise fault from None
-        _log.debug("HTTP %s %s %d in %.0f ms", method, url, response.status_code, _ms(began))
+        took = time.monotonic() - began
+        _log.debug(exchange(method, url, str(response.status_code), took))
         if deadline.expired:  # a body that ends with its connection looks whole when it was cut
             raise too_late(self._attempt(call, deadline))
         return Reply(
@@ -141,11 +143,6 @@ class Transport:
 
 def _query(params: Sequence[tuple[str, str]]) -> str:
     return f"?{urlencode(params)}" if params else ""
-
-
-def _ms(began: float) -> float:
-    """Milliseconds since a monotonic time."""
-    return (time.monotonic() - began) * 1000
 
 
 def _is_loopback(host: str) -> bool:

@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 from kvctl.fleet.kubeconfig import Cluster
 from kvctl.fleet.kubefaults import ExpiredError, Faults, Verb
 from kvctl.fleet.kubepod import KubePod, Metadata
-from kvctl.text import bare_url
+from kvctl.text import exchange
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
@@ -158,8 +158,8 @@ class PodsApi:
         if self.faults.selector is not None:
             asked["labelSelector"] = self.faults.selector
         query = f"?{urlencode(asked, safe=',=!')}" if asked else ""
-        url = f"{bare_url(self.faults.server)}/api/v1{place}/pods{query}"
-        _log.debug("HTTP GET %s %s in %.0f ms", url, how, (time.monotonic() - began) * 1000)
+        url = f"{self.faults.server}/api/v1{place}/pods{query}"
+        _log.debug(exchange("GET", url, how, time.monotonic() - began))
 
     def _read(self, response: urllib3.HTTPResponse) -> bytes:
         try:

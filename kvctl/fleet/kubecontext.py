@@ -10,18 +10,6 @@ from typing import Any
 from kvctl.fleet.presets import PRESETS
 from kvctl.fleet.wording import nearest, quoted
 
-KUBERNETES_KEYS = (
-    "namespace",
-    "all-namespaces",
-    "selector",
-    "preset",
-    "kube-context",
-    "kubeconfig",
-    "port-forward",
-)
-"""What may be said in a context's `kubernetes` table, each as the option of its name."""
-_SWITCHES = ("all-namespaces", "port-forward")
-
 
 @dataclass(frozen=True)
 class KubernetesContext:
@@ -53,6 +41,13 @@ class KubernetesContext:
         return " ".join(words)
 
 
+_SWITCHES = {
+    each.name.replace("_", "-"): each.default is False for each in fields(KubernetesContext)
+}
+KUBERNETES_KEYS = tuple(_SWITCHES)
+"""What may be said in a context's `kubernetes` table, each as the option of its name."""
+
+
 def read_kubernetes(values: Mapping[str, Any], folder: Path) -> KubernetesContext:
     """A context's `kubernetes` table, its keys known already; ``folder`` for a relative path.
 
@@ -60,7 +55,7 @@ def read_kubernetes(values: Mapping[str, Any], folder: Path) -> KubernetesContex
     """
     words: dict[str, Any] = {}
     for key, value in values.items():
-        wanted, what = (bool, "true or false") if key in _SWITCHES else (str, "a string")
+        wanted, what = (bool, "true or false") if _SWITCHES[key] else (str, "a string")
         if not isinstance(value, wanted) or value == "":
             raise ValueError(f"{key}: expected {what}")
         words[key.replace("-", "_")] = value

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from kvctl.engine import EngineClient, EngineError, PodState, probe_state
+from kvctl.engine import EngineError, PodState, probe_state
 from kvctl.events import Batch, BlockStored, Undecodable, is_map_form
 from kvctl.fleet import Pod
 from kvctl.index import MemoryIndex
 from kvctl.operate.hashcheck import HashCheck
-from kvctl.operate.sources import stream_sources
+from kvctl.operate.sources import engine_client, stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
 _WORKERS = 16
@@ -115,9 +115,7 @@ def _ask(seen: PodSeen, api_key: str | None, timeout: float) -> None:
     pod = seen.pod
     if pod.api is None:
         return
-    client = EngineClient(
-        pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout, via=pod.api_via
-    )
+    client = engine_client(pod, api_key=api_key, timeout=timeout)
     seen.state = probe_state(client, ranks=[stream.rank for stream in pod.streams])
     if not seen.state.reachable:
         return

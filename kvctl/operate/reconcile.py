@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kvctl.engine import EngineClient, EngineState, Operations, PodState, State, probe_state
+from kvctl.engine import EngineState, Operations, PodState, State, probe_state
 from kvctl.errors import KvctlError
 from kvctl.fleet import Pod
 from kvctl.index import PurgeableIndex, StreamFacts
@@ -25,6 +25,7 @@ from kvctl.operate.plan import (
     plan,
 )
 from kvctl.operate.resync import Resync, ResyncError
+from kvctl.operate.sources import engine_client
 
 _MEMORY = "reconcile"
 _WORKERS = 16
@@ -254,14 +255,7 @@ class Reconciler:
 
     def _ask(self, memory: Mapping[Stream, Remembered], pods: Sequence[Pod]) -> dict[str, PodState]:
         def ask(pod: Pod) -> PodState:
-            client = EngineClient(
-                pod.name,
-                pod.api or "",
-                kind=pod.engine,
-                api_key=self._api_key,
-                timeout=self._options.timeout,
-                via=pod.api_via,
-            )
+            client = engine_client(pod, api_key=self._api_key, timeout=self._options.timeout)
             known = {
                 rank: each.state
                 for (name, rank), each in memory.items()

@@ -1,9 +1,11 @@
-"""A pod's streams as the sources a `StreamReader` takes."""
+"""A pod as the layers below take it: its streams, its engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvctl.engine import EngineClient
+from kvctl.engine.client import DEFAULT_TIMEOUT
 from kvctl.fleet import Pod
 from kvctl.stream import StreamSource
 
@@ -20,3 +22,12 @@ def stream_sources(pod: Pod) -> Iterator[StreamSource]:
             events_via=stream.events_via,
             replay_via=stream.replay_via,
         )
+
+
+def engine_client(
+    pod: Pod, *, api_key: str | None, timeout: float = DEFAULT_TIMEOUT
+) -> EngineClient:
+    """What calls the engine of a pod that has an API; ``timeout`` in seconds."""
+    return EngineClient(
+        pod.name, pod.api or "", kind=pod.engine, api_key=api_key, timeout=timeout, via=pod.api_via
+    )

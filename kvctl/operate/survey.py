@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from kvctl.engine import EngineClient, EngineState, PodState, State, probe_state
+from kvctl.engine import EngineState, PodState, State, probe_state
 from kvctl.fleet import Pod
 from kvctl.index import MemoryIndex
-from kvctl.operate.sources import stream_sources
+from kvctl.operate.sources import engine_client, stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
 _WORKERS = 16
@@ -115,9 +115,7 @@ def survey(pods: Sequence[Pod], *, api_key: str | None, timeout: float) -> list[
 def _probe(pod: Pod, api_key: str | None, timeout: float) -> PodState | None:
     if pod.api is None:
         return None
-    client = EngineClient(
-        pod.name, pod.api, kind=pod.engine, api_key=api_key, timeout=timeout, via=pod.api_via
-    )
+    client = engine_client(pod, api_key=api_key, timeout=timeout)
     return probe_state(client, ranks=[stream.rank for stream in pod.streams])
 
 

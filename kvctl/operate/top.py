@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from kvctl.engine import EngineClient, EngineState, PodState, probe_state
+from kvctl.engine import EngineState, PodState, probe_state
 from kvctl.events import AllBlocksCleared, Batch, BlockRemoved, BlockStored
 from kvctl.fleet import Pod
 from kvctl.index import MemoryIndex
-from kvctl.operate.sources import stream_sources
+from kvctl.operate.sources import engine_client, stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
 _WORKERS = 16
@@ -123,14 +123,7 @@ class FleetWatch:
     def _ask(self, pod: Pod) -> None:
         if pod.api is None or pod.name in self._asked:
             return
-        client = EngineClient(
-            pod.name,
-            pod.api,
-            kind=pod.engine,
-            api_key=self._api_key,
-            timeout=self._timeout,
-            via=pod.api_via,
-        )
+        client = engine_client(pod, api_key=self._api_key, timeout=self._timeout)
         ranks = [stream.rank for stream in pod.streams]
         before = self._states.get(pod.name)
         self._asked[pod.name] = self._workers.submit(

@@ -38,6 +38,11 @@ class Wipe:
             return None
         return max(0.0, self.at - self.after)
 
+    @property
+    def moment(self) -> float:
+        """When it was told: ``at``, or else when we heard of it."""
+        return self.received if self.at is None else self.at
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is not known is absent."""
         told = {

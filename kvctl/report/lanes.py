@@ -68,24 +68,21 @@ def lanes_chart(timeline: Timeline, lanes: Sequence[Lane]) -> Markup:
     )
 
 
+def _hatch(name: str, lines: str, kind: str) -> Markup:
+    return tag(
+        "pattern",
+        tag("path", d=lines, class_=kind),
+        id=name,
+        width=6,
+        height=6,
+        patternUnits="userSpaceOnUse",
+    )
+
+
 _PATTERNS = tag(
     "defs",
-    tag(
-        "pattern",
-        tag("path", d="M-1 1l2 -2M0 6l6 -6M5 7l2 -2", class_="hs"),
-        id="hatch-stale",
-        width=6,
-        height=6,
-        patternUnits="userSpaceOnUse",
-    ),
-    tag(
-        "pattern",
-        tag("path", d="M0 0l6 6M6 0l-6 6", class_="hg"),
-        id="hatch-gap",
-        width=6,
-        height=6,
-        patternUnits="userSpaceOnUse",
-    ),
+    _hatch("hatch-stale", "M-1 1l2 -2M0 6l6 -6M5 7l2 -2", "hs"),
+    _hatch("hatch-gap", "M0 0l6 6M6 0l-6 6", "hg"),
 )
 
 
@@ -238,7 +235,7 @@ class _Lane:
     def _wipes(self, wipes: Iterable[Wipe]) -> Markup:
         marks = []
         for wipe in wipes:
-            x = self._axis.x(wipe.received if wipe.at is None else wipe.at)
+            x = self._axis.x(wipe.moment)
             clear = wipe.kind == "clear"
             top, bottom = self._top, self._bottom
             shape = (

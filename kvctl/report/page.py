@@ -15,7 +15,7 @@ from kvctl.report.markup import Markup, join, tag
 from kvctl.report.prefixtable import prefix_section
 from kvctl.report.ratechart import MOST_COLUMNS, columns, rate_chart
 from kvctl.report.tables import scrolled, table
-from kvctl.report.words import clock, engine, hour, name, seconds
+from kvctl.report.words import clock, engine, hour, name, seconds, span
 from kvctl.report.worst import Worst
 from kvctl.text import plural
 
@@ -84,12 +84,9 @@ def shown_lanes(report: Report) -> list[Lane]:
 
 def _head(report: Report) -> Markup:
     timeline, tally = report.timeline, report.timeline.tally
-    span = ""
+    when = ""
     if timeline.begin is not None and timeline.end is not None:
-        span = (
-            f"{clock(timeline.begin)} to {clock(timeline.end)} "
-            f"({seconds(timeline.end - timeline.begin)})"
-        )
+        when = span(timeline.begin, timeline.end)
     pods = len({lane.pod for lane in timeline.lanes.values()})
     tiles = (
         ("pods", f"{pods:,}"),
@@ -105,7 +102,7 @@ def _head(report: Report) -> Markup:
         "header",
         tag("h1", "What the KV events of this capture show"),
         tag("p", ", ".join(name(source) for source in report.sources), class_="source"),
-        tag("p", span, class_="source") if span else None,
+        tag("p", when, class_="source") if when else None,
         tag("p", report.headline, class_="headline"),
         tag(
             "dl",
@@ -164,13 +161,13 @@ def _charts(report: Report, lanes: list[Lane]) -> Iterator[Markup]:
     yield scrolled("Chart: entries per pod over time", lanes_chart(timeline, lanes))
     yield lanes_legend(timeline)
     yield tag("h2", "Event rate over time")
-    _found, width = columns(timeline, MOST_COLUMNS)
+    found, width = columns(timeline, MOST_COLUMNS)
     yield tag(
         "p",
         f"Events per second of all pods together, in columns of {seconds(width)}.",
         class_="under",
     )
-    yield scrolled("Chart: events per second over time", rate_chart(timeline))
+    yield scrolled("Chart: events per second over time", rate_chart(timeline, found, width))
     yield rate_legend()
     yield _numbers(report, lanes)
 
@@ -224,7 +221,7 @@ def _happenings(report: Report) -> Iterator[Markup]:
     for wipe in timeline.wipes:
         rows.append(
             (
-                wipe.received if wipe.at is None else wipe.at,
+                wipe.moment,
                 (
                     engine(wipe.pod, wipe.rank),
                     wipe.kind + (f": {name(wipe.reason)}" if wipe.reason else ""),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kvctl.report.axis import TimeAxis, ValueAxis, round_up, short
 from kvctl.report.lanes import WIDTH
 from kvctl.report.markup import Markup, join, number, tag
+from kvctl.report.series import EventCounts
 from kvctl.report.timeline import Timeline
 from kvctl.report.words import hour, seconds
 
@@ -16,20 +17,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 130, 944, 14, 154
 _TYPES = (("stores", "x1"), ("removes", "x2"), ("clears", "x3"), ("unknown", "x4"))
 
 
-@dataclass
-class Column:
-    """Events by type, of all engines, from ``begin`` on."""
+@dataclass(slots=True, kw_only=True)
+class Column(EventCounts):
+    """Those of all engines, from ``begin`` on."""
 
     begin: float
-    stores: int = 0
-    removes: int = 0
-    clears: int = 0
-    unknown: int = 0
-
-    @property
-    def events(self) -> int:
-        """Events of all types."""
-        return self.stores + self.removes + self.clears + self.unknown
 
 
 def columns(timeline: Timeline, most: int) -> tuple[list[Column], float]:
@@ -37,23 +29,20 @@ def columns(timeline: Timeline, most: int) -> tuple[list[Column], float]:
     activity = timeline.activity
     each = max(1, -(-activity.count // most))
     width = each * activity.width
-    found = [Column(activity.begin + place * width) for place in range(-(-activity.count // each))]
+    found = [
+        Column(begin=activity.begin + place * width) for place in range(-(-activity.count // each))
+    ]
     for key in activity:
         for place, there in enumerate(activity.row(key)):
             if there is not None:
-                column = found[place // each]
-                column.stores += there.stores
-                column.removes += there.removes
-                column.clears += there.clears
-                column.unknown += there.unknown
+                found[place // each].add(there)
     return found, width
 
 
-def rate_chart(timeline: Timeline) -> Markup:
-    """The drawing, of a timeline that has something."""
+def rate_chart(timeline: Timeline, found: list[Column], width: float) -> Markup:
+    """The drawing, of a timeline that has something, in its `columns`."""
     assert timeline.begin is not None
     assert timeline.end is not None
-    found, width = columns(timeline, MOST_COLUMNS)
     axis = TimeAxis.over(timeline.begin, timeline.end, _LEFT, _RIGHT)
     highest = max((column.events for column in found), default=0)
     step = round_up(highest / width / 4)

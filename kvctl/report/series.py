@@ -12,18 +12,10 @@ _FINEST = 10
 """Buckets begin 2^-10 s wide."""
 
 
-@dataclass(slots=True)
-class Activity:
-    """One engine in one slice of time.
+@dataclass(slots=True, kw_only=True)
+class EventCounts:
+    """Events by type."""
 
-    ``entries`` is the count at its end, ``low`` and ``high`` the extremes reached in it.
-    ``stores``, ``removes``, ``clears`` and ``unknown`` count events.
-    """
-
-    entries: int
-    low: int
-    high: int
-    batches: int = 0
     stores: int = 0
     removes: int = 0
     clears: int = 0
@@ -33,6 +25,26 @@ class Activity:
     def events(self) -> int:
         """Events of all types."""
         return self.stores + self.removes + self.clears + self.unknown
+
+    def add(self, other: EventCounts) -> None:
+        """Take in those of another slice, or of another engine."""
+        self.stores += other.stores
+        self.removes += other.removes
+        self.clears += other.clears
+        self.unknown += other.unknown
+
+
+@dataclass(slots=True, kw_only=True)
+class Activity(EventCounts):
+    """One engine in one slice of time.
+
+    ``entries`` is the count at its end, ``low`` and ``high`` the extremes reached in it.
+    """
+
+    entries: int
+    low: int
+    high: int
+    batches: int = 0
 
     def level(self, entries: int) -> None:
         """The count of entries is now this."""
@@ -46,10 +58,7 @@ class Activity:
         self.low = min(self.low, later.low)
         self.high = max(self.high, later.high)
         self.batches += later.batches
-        self.stores += later.stores
-        self.removes += later.removes
-        self.clears += later.clears
-        self.unknown += later.unknown
+        self.add(later)
 
 
 Key = TypeVar("Key")
@@ -104,7 +113,7 @@ class Sampled(Generic[Key]):
         row = self._rows.setdefault(key, {})
         found = row.get(place)
         if found is None:
-            found = row[place] = Activity(entries, entries, entries)
+            found = row[place] = Activity(entries=entries, low=entries, high=entries)
         return found
 
     def row(self, key: Key) -> list[Activity | None]:

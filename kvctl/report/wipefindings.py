@@ -129,6 +129,6 @@ def _prompt_clears(pod: str, rank: int, wipes: list[Wipe]) -> Finding:
         "Nothing.",
         pod,
         rank,
-        min(wipe.received if wipe.at is None else wipe.at for wipe in wipes),
-        max(wipe.received if wipe.at is None else wipe.at for wipe in wipes),
+        min(wipe.moment for wipe in wipes),
+        max(wipe.moment for wipe in wipes),
     )

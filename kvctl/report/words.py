@@ -41,6 +41,11 @@ def seconds(span: float) -> str:
     return f"{whole} s"
 
 
+def span(begin: float, end: float) -> str:
+    """`2026-12-01 06:57:33.981 UTC to … (6.9 s)`."""
+    return f"{clock(begin)} to {clock(end)} ({seconds(end - begin)})"
+
+
 def name(text: str) -> str:
     """A name off the network: harmless, and not longer than a line."""
     shown = printable(text[: _MOST_NAME + 1])

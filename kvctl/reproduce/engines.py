@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import requests
 
-from kvctl.engine import ControlAnswer, EngineClient, parse_scrape
+from kvctl.engine import ControlAnswer, parse_scrape
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
+from kvctl.operate.sources import engine_client
 from kvctl.reproduce.published import last_published
 from kvctl.reproduce.scenario import Trigger
 
@@ -44,7 +45,7 @@ class Engine:
         if pod.streams[0].replay is None:
             raise UsageError(f"pod {pod.name} has no replay", remedy="replay=tcp://…")
         self.pod = pod
-        self.client = EngineClient(pod.name, pod.api, kind=pod.engine, api_key=api_key)
+        self.client = engine_client(pod, api_key=api_key)
         self.seen = -1
         """The seq of the last batch that was taken in."""
         self._asked_for = lora or pod.model

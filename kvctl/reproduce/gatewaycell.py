@@ -12,7 +12,7 @@ from kvctl.errors import KvctlError
 from kvctl.reproduce.cell import PREFIX_BLOCKS, SHARED_BLOCKS, TOKENS
 from kvctl.reproduce.engines import Engine
 from kvctl.reproduce.scenario import CellResult, Scenario, Trigger
-from kvctl.text import bare_url
+from kvctl.text import exchange
 
 _ASK_S = 60.0
 _log = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ def run_gateway_cell(
             raise KvctlError(
                 f"the gateway {gateway} does not answer: {reason}", remedy="is it up?"
             ) from None
-        took = (time.monotonic() - sent) * 1000
-        _log.debug("HTTP POST %s %d in %.0f ms", bare_url(url), answer.status_code, took)
+        _log.debug(exchange("POST", url, str(answer.status_code), time.monotonic() - sent))
         if not answer.ok:
             raise KvctlError(
                 f"the gateway {gateway} answers {answer.status_code} to a completion",

@@ -19,7 +19,6 @@ _CONNECT_ANEW_S = 1.0
 # A peer behind a proxy or on its way up may close a few connections before it speaks.
 _CLOSED_AT_ONCE = 3
 
-
 _FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,

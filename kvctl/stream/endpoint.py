@@ -74,7 +74,6 @@ class Endpoint:
         self._options = options
         self._positions = positions
         self._replay = source.replay if options.use else None
-        self._replay_address = source.replay_via or source.replay or ""
         self._replay_state: ReplayState = "none" if self._replay is None else "asking"
         self._ask_from = now + CONNECT_WAIT_S
         self._drained = True
@@ -83,7 +82,8 @@ class Endpoint:
         self._replayed_streams: set[StreamKey] = set()
         self._repeats = Repeats()
         if self._replay is not None:
-            open_dealer(context, self._replay_address).close()  # refuses what is no endpoint
+            # Refuses what is no endpoint.
+            open_dealer(context, source.replay_address or self._replay).close()
         self.connection = Connection(context, source)
         self._stream((source.pod, source.rank))
 
@@ -251,7 +251,7 @@ class Endpoint:
                 self._replay,
                 min(wants.values()),
                 now,
-                address=self._replay_address,
+                address=self.source.replay_address,
                 decode=lambda *answer: self._message(time.time_ns(), *answer),
                 timeout=self._options.timeout,
                 tries=1 if silent else self._options.tries,

@@ -32,6 +32,11 @@ class StreamSource:
         """Where the events' socket connects, or binds."""
         return self.events_via or self.events
 
+    @property
+    def replay_address(self) -> str | None:
+        """Where the replay's socket connects, None where there is no replay."""
+        return self.replay_via or self.replay
+
 
 def speaks_ipv6(endpoint: str) -> bool:
     """Whether a socket for this endpoint should take IPv6: all but those that name an IPv4 address.

@@ -12,7 +12,7 @@ import requests
 from kvctl.errors import UsageError
 from kvctl.index.dynamo.answers import Dump, QueryAnswer, Workers, decode
 from kvctl.index.errors import IndexStoreError
-from kvctl.text import bare_url
+from kvctl.text import exchange
 
 _SCHEME = "dynamo+"
 _LIMIT = 2 * 1024 * 1024 * 1024
@@ -129,8 +129,7 @@ class DynamoClient:
             ) from None
 
     def _told_of(self, method: str, path: str, how: str, began: float) -> None:
-        took = (time.monotonic() - began) * 1000
-        _log.debug("HTTP %s %s%s %s in %.0f ms", method, bare_url(self._base), path, how, took)
+        _log.debug(exchange(method, self._base + path, how, time.monotonic() - began))
 
 
 def _reason(error: requests.RequestException) -> str:
