@@ -8,11 +8,10 @@ deliberate ones would confuse kvctl's picture and nothing else.
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from struct import Struct
 from typing import Any, TypeAlias
 
 import msgspec
@@ -56,8 +55,8 @@ def pack_blocks(token_ids: Sequence[int], block_size: int) -> list[bytes]:
     """
     whole = len(token_ids) // block_size * block_size
     try:
-        packed = array("I", token_ids[:whole]).tobytes()
-    except OverflowError:
+        packed = _packer(whole)(*token_ids[:whole])
+    except struct.error:
         return [
             _pack_odd_block(token_ids[at : at + block_size]) for at in range(0, whole, block_size)
         ]
@@ -67,8 +66,8 @@ def pack_blocks(token_ids: Sequence[int], block_size: int) -> list[bytes]:
 
 def _pack_odd_block(tokens: Sequence[int]) -> bytes:
     try:
-        return array("I", tokens).tobytes()
-    except OverflowError:
+        return _packer(len(tokens))(*tokens)
+    except struct.error:
         text = repr(list(tokens)).encode()
         return text + b" " * ((2 - len(text)) % 4)
 
@@ -78,16 +77,17 @@ def chain(parent: Content, token_ids: Sequence[int], block_size: int) -> list[Co
 
     Blocks with extra keys are `chain_with_extras`'s.
     """
+    left_over = len(token_ids) % block_size
+    if left_over:
+        token_ids = token_ids[:-left_over]
     try:
-        packed = array("I", token_ids).tobytes()
-    except OverflowError:
+        packed = _packer(len(token_ids))(*token_ids)
+    except struct.error:
         return chain_with_extras(parent, pack_blocks(token_ids, block_size), ())
-    width = block_size * 4
-    left_over = len(packed) % width
-    blocks = _cutter(width)(packed[:-left_over] if left_over else packed)
+    blocks = _cutter(block_size * 4)(packed)
     # Most of what an index takes in comes by here: plain loops, nothing twice.
     contents = []
-    if is_anchored(parent):
+    if len(parent) == ANCHORED_LENGTH:
         for (block,) in blocks:
             parent = xxh3_128_digest(parent + block)
             contents.append(parent)
@@ -98,10 +98,16 @@ def chain(parent: Content, token_ids: Sequence[int], block_size: int) -> list[Co
     return contents
 
 
+@lru_cache(1024)
+def _packer(count: int) -> Callable[..., bytes]:
+    """What makes so many tokens bytes; `struct.error` for one outside 32 bits."""
+    return struct.Struct(f"{count}I").pack
+
+
 @lru_cache(64)
 def _cutter(width: int) -> Callable[[bytes], Iterator[tuple[bytes]]]:
     """What cuts bytes into pieces of ``width``, each in a tuple."""
-    return Struct(f"{width}s").iter_unpack
+    return struct.Struct(f"{width}s").iter_unpack
 
 
 def chain_with_extras(

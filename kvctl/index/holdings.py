@@ -7,10 +7,10 @@ from functools import partial
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
 from kvctl.index.content import Content, is_anchored
-from kvctl.index.model import Entry
-from kvctl.index.packed import Packed, content_of, lora_under, pack
+from kvctl.index.model import GPU, Entry
+from kvctl.index.packed import Packed, content_of, lora_under, pack, pack_together
 from kvctl.index.policy import Removals
-from kvctl.index.spans import lora_of, medium_of, named_of, span_of
+from kvctl.index.spans import Find, lora_of, medium_of, named_of, parent_of, span_of, untold_of
 from kvctl.index.tier import Tier
 
 
@@ -76,40 +76,56 @@ class Holdings:
 
     def store(self, event: BlockStored, stored: float) -> int:
         """Add what the event stores at engine time ``stored``; returns how many entries are new."""
-        number, medium, lora = event.group_idx or 0, medium_of(event.medium), lora_of(event)
-        group = self.groups.get(number)
+        group = self.groups.get(event.group_idx or 0)
         if group is None:
-            group = self.groups[number] = Group()
+            group = self.groups[event.group_idx or 0] = Group()
         group.kind = event.kv_cache_spec_kind
         if event.block_size > group.block_size:
             group.block_size = event.block_size
         if self.newest is None or stored > self.newest:
             self.newest = stored
-        tier = group.tiers.get(medium)
+        # Mostly the wire has a medium by the name that it has here.
+        tier = group.tiers.get(event.medium or GPU)
         if tier is None:
-            tier = group.tiers[medium] = Tier()
+            tier = group.tiers.setdefault(medium_of(event.medium), Tier())
+        lora = lora_of(event)
+        contents = self._contents(event, group, tier, lora)
+        if event.token_ids and len(group.tiers) == 1 and not group.dropped:
+            packed = pack_together(event.block_hashes, contents, stored, lora)
+            if packed is not None:
+                return tier.add(event.block_hashes, packed, stored)
+        return sum(
+            self._add(group, tier, names, packed, stored)
+            for names, packed in self._packs(event, contents, stored, lora)
+        )
 
-        contents = self._contents(event, group, lora)
-        packs = pack(event.block_hashes, contents, stored, lora)
-        if not event.token_ids:  # then the blocks named need not follow each other
-            each = zip(event.block_hashes, contents, strict=True)
-            packs = [pack([name], [content], stored, lora)[0] for name, content in each]
-        added = 0
-        for names, packed in packs:
-            added += tier.add(names, packed, stored)
-            if len(group.tiers) > 1:
-                for other in group.tiers.values():
-                    for name in names:
-                        other.correct(name, packed)
-            if group.dropped:
+    def _packs(
+        self, event: BlockStored, contents: list[Content], stored: float, lora: str | None
+    ) -> list[tuple[list[BlockHash], Packed]]:
+        if event.token_ids:
+            return pack(event.block_hashes, contents, stored, lora)
+        # Then the blocks named need not follow each other.
+        each = zip(event.block_hashes, contents, strict=True)
+        return [pack([name], [content], stored, lora)[0] for name, content in each]
+
+    def _add(
+        self, group: Group, tier: Tier, names: list[BlockHash], packed: Packed, stored: float
+    ) -> int:
+        added = tier.add(names, packed, stored)
+        if len(group.tiers) > 1:
+            for other in group.tiers.values():
                 for name in names:
-                    group.dropped.pop(name, None)
+                    other.correct(name, packed)
+        for name in names:
+            group.dropped.pop(name, None)
         return added
 
     def remove(self, event: BlockRemoved) -> tuple[int, int]:
         """Drop one copy of each named block; returns (entries gone, hashes not known here)."""
         group = self.groups.get(event.group_idx or 0)
-        tier = group.tiers.get(medium_of(event.medium)) if group else None
+        if group is None:
+            return 0, len(event.block_hashes)
+        tier = group.tiers.get(event.medium or GPU) or group.tiers.get(medium_of(event.medium))
         if tier is None:
             return 0, len(event.block_hashes)
         gone = strange = 0
@@ -179,16 +195,27 @@ class Holdings:
                 return content
         return None
 
-    def _contents(self, event: BlockStored, group: Group, lora: str | None) -> list[Content]:
+    def _contents(
+        self, event: BlockStored, group: Group, tier: Tier, lora: str | None
+    ) -> list[Content]:
         """Identity of each named block of the event."""
-        find = self.find
-        if len(self.groups) > 1:
-            # A sliding-window group does not name every block: its parent may be another group's.
-            find = partial(self._find_first_in, group)
-        parent, contents = span_of(event, self.model, lora, find)
-        if self._lineage is not None and parent is not None:
+        if not event.token_ids:
+            return untold_of(event, self.model, lora, self._finder(group))
+        before = event.parent_block_hash
+        packed = tier.held.get(before)  # type: ignore[arg-type]  # there is none under None
+        if packed is not None:
+            parent = content_of(packed, before)  # type: ignore[arg-type]
+        else:
+            parent = parent_of(event, self.model, lora, self._finder(group))
+        contents = span_of(event, parent, lora)
+        if self._lineage is not None:
             self._lineage.update(zip(contents, [parent, *contents[:-1]], strict=True))
         return named_of(event, contents)
+
+    def _finder(self, group: Group) -> Find:
+        """What finds a block by name; best in the group given."""
+        # A sliding-window group does not name every block: its parent may be another group's.
+        return self.find if len(self.groups) == 1 else partial(self._find_first_in, group)
 
     def _find_first_in(self, group: Group, block_hash: BlockHash) -> Content | None:
         return group.find(block_hash) or self.find(block_hash)

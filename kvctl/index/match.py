@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from operator import attrgetter, itemgetter
 from typing import Protocol, TypeVar
 
 from kvctl.index.content import (
@@ -17,6 +18,7 @@ from kvctl.index.content import (
 from kvctl.index.model import GPU, PodMatch, Prompt
 
 FULL_ATTENTION = "full_attention"
+_block_size = attrgetter("block_size")
 
 
 class MatchedMedium(Protocol):
@@ -79,21 +81,22 @@ def match_holdings(
 
     ``wanted`` is a prompt, cut to each engine's own block size, or the identities of its blocks.
     """
-    chains: dict[tuple[str, int], list[Content]] = {}
+    cuts: dict[tuple[str, int], list[Content]] = {}
     best: dict[str, PodMatch] = {}
-    for pod, rank in sorted(streams):
-        holdings = streams[pod, rank]
+    for (pod, rank), holdings in sorted(streams.items(), key=itemgetter(0)):
+        model = holdings.model
         groups = deciding_groups(holdings.groups)
-        size = max([group.block_size for group in groups], default=0)
+        size = (
+            groups[0].block_size if len(groups) == 1 else max(map(_block_size, groups), default=0)
+        )
         if isinstance(wanted, Prompt):
-            key = (holdings.model if wanted.model is None else wanted.model, size)
-            if key not in chains:
-                chains[key] = prompt_contents(wanted, *key)
-            contents: Sequence[Content] = chains[key]
-            other_model = key[0] != holdings.model
+            asked = model if wanted.model is None else wanted.model
+            contents: Sequence[Content] | None = cuts.get((asked, size))
+            if contents is None:
+                contents = cuts[asked, size] = prompt_contents(wanted, asked, size)
         else:
-            contents, other_model = wanted, False
-        held, anywhere = (0, 0) if other_model else _runs(groups, contents)
+            contents, asked = wanted, model
+        held, anywhere = _runs(groups, contents) if asked == model else (0, 0)
         known = best.get(pod)
         if known is None or (held, anywhere) > (known.blocks, known.blocks_any_medium):
             best[pod] = PodMatch(pod, rank, len(contents), held, anywhere, size)
@@ -127,15 +130,16 @@ def deciding_groups(groups: Mapping[int, _Group]) -> list[_Group]:
 
 def _runs(groups: Sequence[MatchedGroup], contents: Sequence[Content]) -> tuple[int, int]:
     """How many leading blocks all groups hold: in GPU memory, and in any medium."""
-    if not groups:
-        return 0, 0
-    in_gpu = anywhere = len(contents)
-    for group in groups:
-        media = group.tiers
-        run = media[GPU].leading(contents) if GPU in media else 0
-        in_gpu = min(in_gpu, run)
-        if len(media) > 1 or GPU not in media:
-            covered = zip(*(each.covered(contents) for each in media.values()), strict=True)
-            run = sum(1 for _ in takewhile(any, covered))
-        anywhere = min(anywhere, run)
-    return in_gpu, anywhere
+    if len(groups) == 1:
+        return _runs_in(groups[0].tiers, contents)
+    found = [_runs_in(group.tiers, contents) for group in groups]
+    return min((run for run, _ in found), default=0), min((run for _, run in found), default=0)
+
+
+def _runs_in(media: Mapping[str, MatchedMedium], contents: Sequence[Content]) -> tuple[int, int]:
+    gpu = media.get(GPU)
+    in_gpu = 0 if gpu is None else gpu.leading(contents)
+    if gpu is not None and len(media) == 1:
+        return in_gpu, in_gpu
+    covered = zip(*(each.covered(contents) for each in media.values()), strict=True)
+    return in_gpu, sum(1 for _ in takewhile(any, covered))

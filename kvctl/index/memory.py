@@ -82,7 +82,7 @@ class MemoryIndex:
 
     def _apply_batch(self, wire: WireBatch, batch: EventBatch) -> None:
         key = (wire.pod, wire.rank)
-        counters = self.counters
+        counters, ts = self.counters, batch.ts
         counters.batches += 1
         holdings = self._streams.get(key)
         if holdings is None:
@@ -90,7 +90,7 @@ class MemoryIndex:
         for event in batch.events:
             if isinstance(event, BlockStored):
                 counters.blocks_stored += len(event.block_hashes)
-                counters.entries_added += holdings.store(event, batch.ts)
+                counters.entries_added += holdings.store(event, ts)
             elif isinstance(event, BlockRemoved):
                 gone, strange = holdings.remove(event)
                 counters.entries_removed += gone

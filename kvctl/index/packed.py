@@ -11,8 +11,9 @@ block: blocks for which they do not are packed apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from struct import Struct
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from kvctl.events import BlockHash
@@ -20,28 +21,34 @@ from kvctl.index.content import ANCHORED_LENGTH, Content
 
 Packed: TypeAlias = bytes
 
-_HEADER = Struct("<dBB")
+_HEADER = struct.Struct("<dBB")
 _FIRST_CHECK = _HEADER.size
 _COUNT, _WIDTH = 8, 9
 _LORA = 0x80
 _MOST = 255
 
 
-def pack(
-    names: list[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
-) -> list[tuple[list[BlockHash], Packed]]:
-    """Blocks that follow each other, stored at engine time ``stored``: mostly all in one."""
-    # The usual event takes the short way: in an index's work this is every other step.
-    try:
-        checks = bytes([name & 0xFF for name in names])  # type: ignore[operator]
-    except TypeError:
-        checks = bytes(map(_check, names))
+def pack_together(
+    names: Sequence[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
+) -> Packed | None:
+    """Blocks that follow each other, stored at engine time ``stored``, in one; None where they
+    must be packed apart (`pack`)."""
+    # Nearly every event of an index's work comes by here.
+    checks = _checks(names)
     count = len(checks)
     if lora is None and len(set(checks)) == count <= _MOST:
         header = _HEADER.pack(stored, count, ANCHORED_LENGTH)
         packed = b"".join([header, checks, *contents])
         if len(packed) == _FIRST_CHECK + count * (1 + ANCHORED_LENGTH):
-            return [(names, packed)]
+            return packed
+    return None
+
+
+def pack(
+    names: list[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
+) -> list[tuple[list[BlockHash], Packed]]:
+    """Blocks that follow each other, stored at engine time ``stored``, in as few as can be."""
+    checks = _checks(names)
     return [
         (names[at:end], _pack(checks[at:end], b"".join(contents[at:end]), stored, lora))
         for at, end in _runs(checks, contents)
@@ -55,9 +62,10 @@ def stored_at(packed: Packed) -> float:
 
 def content_of(packed: Packed, name: BlockHash) -> Content:
     """The identity of a block that is among these."""
-    count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
-    place = packed.index(_check(name), _FIRST_CHECK) - _FIRST_CHECK
-    at = _FIRST_CHECK + count + place * width
+    check = name & 0xFF if isinstance(name, int) else _check(name)
+    place = packed.index(check, _FIRST_CHECK) - _FIRST_CHECK
+    width = packed[_WIDTH] & ~_LORA
+    at = _FIRST_CHECK + packed[_COUNT] + place * width
     return packed[at : at + width]
 
 
@@ -103,13 +111,32 @@ def shortened(packed: Packed, count: int) -> Packed:
 
 def shared_with(packed: Packed, contents: Sequence[Content], at: int) -> int:
     """How many blocks, from the first on, are those of ``contents`` from ``at`` on."""
-    count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
-    first = _FIRST_CHECK + count
     # An identity stands for all the blocks before it: where the last is the same, all are.
+    count, width = packed[_COUNT], packed[_WIDTH]
+    if width < _LORA and at + count <= len(contents) and packed.endswith(contents[at + count - 1]):
+        return count
+    width &= ~_LORA
+    first = _FIRST_CHECK + count
     count = min(count, len(contents) - at)
     while count and not packed.startswith(contents[at + count - 1], first + (count - 1) * width):
         count -= 1
     return count
+
+
+def _checks(names: Sequence[BlockHash]) -> bytes:
+    """The check bytes of all."""
+    try:
+        if isinstance(names[0], int):
+            return _words(len(names))(*names)[::8]
+        return bytes([name[-1] for name in names])  # type: ignore[index]
+    except (IndexError, TypeError, struct.error):  # negative, empty, or of both kinds
+        return bytes(map(_check, names))
+
+
+@lru_cache(_MOST)
+def _words(count: int) -> Callable[..., bytes]:
+    """What makes so many 64-bit numbers bytes, the last eight bits of each first."""
+    return struct.Struct(f"<{count}Q").pack
 
 
 def _check(name: BlockHash) -> int:

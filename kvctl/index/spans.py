@@ -33,29 +33,30 @@ def medium_of(medium: str | None) -> str:
     return (medium or GPU).upper()
 
 
-def span_of(
-    event: BlockStored, model: str, lora: str | None, find: Find
-) -> tuple[Content | None, list[Content]]:
-    """The identity of the span's parent, and of all its blocks, the named ones last.
-
-    An event without tokens (offload tiers) has no parent and only the blocks it names: those
-    known by their hash, or else told apart by it.
-    """
-    if not event.token_ids:
-        return None, [
-            find(block_hash) or untold(model, lora, block_hash) for block_hash in event.block_hashes
-        ]
+def parent_of(event: BlockStored, model: str, lora: str | None, find: Find) -> Content:
+    """The identity of the block before the span, or of the empty prefix."""
     hash_before = event.parent_block_hash
     if hash_before is None:
-        parent = root(model, lora)
-    else:
-        parent = find(hash_before) or unknown_parent(model, lora, hash_before)
+        return root(model, lora)
+    return find(hash_before) or unknown_parent(model, lora, hash_before)
+
+
+def span_of(event: BlockStored, parent: Content, lora: str | None) -> list[Content]:
+    """The identities of all blocks of a span with tokens, the named ones last."""
     if event.extra_keys:
         blocks = pack_blocks(event.token_ids, event.block_size)
         extras = _extras(event, len(blocks), lora)
         if any(extras):
-            return parent, chain_with_extras(parent, blocks, extras)
-    return parent, chain(parent, event.token_ids, event.block_size)
+            return chain_with_extras(parent, blocks, extras)
+    return chain(parent, event.token_ids, event.block_size)
+
+
+def untold_of(event: BlockStored, model: str, lora: str | None, find: Find) -> list[Content]:
+    """The identities of the blocks of an event without tokens (offload tiers): those known by
+    their hash, or else told apart by it."""
+    return [
+        find(block_hash) or untold(model, lora, block_hash) for block_hash in event.block_hashes
+    ]
 
 
 def named_of(event: BlockStored, contents: list[Content]) -> list[Content]:

@@ -47,27 +47,33 @@ class Tier:
     def __len__(self) -> int:
         return len(self.held)
 
-    def add(self, names: list[BlockHash], packed: Packed, stored: float) -> int:
+    def add(self, names: Sequence[BlockHash], packed: Packed, stored: float) -> int:
         """Add a copy of each block; returns how many blocks are new."""
         held = self.held
-        if not held.keys().isdisjoint(names):
-            return sum(self._add_one(name, packed, stored) for name in names)
-        held.update(dict.fromkeys(names, packed))
+        copied = []
+        for name in names:
+            if name in held:
+                copied.append(name)
+            else:
+                held[name] = packed
+        added = len(names) - len(copied)
         if not all_anchored(packed):
-            self.unanchored += len(names)
-        if self._runs is not None and names:
-            self._runs.add(packed)
-        return len(names)
+            self.unanchored += added
+        if added and self._runs is not None:
+            if added == count_of(packed):
+                self._runs.add(packed)
+            else:
+                for name in set(names).difference(copied):
+                    self._runs.add_one(content_of(packed, name))
+        for name in copied:
+            self._add_copy(name, packed, stored)
+        return added
 
-    def _add_one(self, name: BlockHash, packed: Packed, stored: float) -> bool:
-        if name not in self.held:
-            self._put(name, packed)
-            return True
+    def _add_copy(self, name: BlockHash, packed: Packed, stored: float) -> None:
         copies = self.copies_of(name)
         self.again[name] = Copies(copies.first, stored, copies.copies + 1)
         # An unanchored block may turn out to be an anchored one.
         self._replace(name, packed)
-        return False
 
     def correct(self, name: BlockHash, packed: Packed) -> None:
         """Where the block is held as another than in ``packed``: from now on it is that one."""
@@ -87,18 +93,21 @@ class Tier:
 
     def remove_copy(self, name: BlockHash) -> bool | None:
         """Remove one copy: whether that was the last, None where there is none."""
-        copies = self.again.get(name) if self.again else None
-        if copies is not None and copies.copies > 1:
-            self.again[name] = copies._replace(copies=copies.copies - 1)
-            return False
+        if name in self.again:
+            copies = self.again[name]
+            if copies.copies > 1:
+                self.again[name] = copies._replace(copies=copies.copies - 1)
+                return False
         return True if self.remove(name) is not None else None
 
     def remove(self, name: BlockHash) -> Packed | None:
         """Remove an entry, whatever its copies; returns what it was among."""
         packed = self.held.pop(name, None)
         if packed is not None:
-            self.again.pop(name, None)
-            self._gone(name, packed)
+            if self.again:
+                self.again.pop(name, None)
+            if self.unanchored or self._runs is not None:
+                self._gone(name, packed)
         return packed
 
     def leading(self, contents: Sequence[Content]) -> int:
@@ -130,15 +139,13 @@ class Tier:
 
     def _replace(self, name: BlockHash, packed: Packed) -> None:
         """Another identity for an entry, which stays in its place."""
-        if content_of(self.held[name], name) != content_of(packed, name):
+        content = content_of(packed, name)
+        if content_of(self.held[name], name) != content:
             self._gone(name, self.held[name])
-            self._put(name, packed)
-
-    def _put(self, name: BlockHash, packed: Packed) -> None:
-        self.held[name] = packed
-        self.unanchored += not all_anchored(packed)
-        if self._runs is not None:
-            self._runs.add_one(content_of(packed, name))
+            self.held[name] = packed
+            self.unanchored += not all_anchored(packed)
+            if self._runs is not None:
+                self._runs.add_one(content)
 
     def _gone(self, name: BlockHash, packed: Packed) -> None:
         self.unanchored -= not all_anchored(packed)

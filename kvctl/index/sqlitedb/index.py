@@ -36,7 +36,15 @@ from kvctl.index.model import (
     Traits,
 )
 from kvctl.index.policy import Removals
-from kvctl.index.spans import lora_of, medium_of, model_of, named_of, span_of
+from kvctl.index.spans import (
+    lora_of,
+    medium_of,
+    model_of,
+    named_of,
+    parent_of,
+    span_of,
+    untold_of,
+)
 from kvctl.index.sqlitedb import reading
 from kvctl.index.sqlitedb.file import open_file, told
 
@@ -278,7 +286,11 @@ class SqliteIndex:
             ).fetchone()
             return None if row is None else row[0]
 
-        _parent, contents = span_of(event, self._model_names[stream], lora, find)
+        model = self._model_names[stream]
+        if event.token_ids:
+            contents = span_of(event, parent_of(event, model, lora, find), lora)
+        else:
+            contents = untold_of(event, model, lora, find)
         names = [hash_text(block_hash) for block_hash in event.block_hashes]
         named = list(zip(names, named_of(event, contents), strict=True))
         self._db.executemany(
