@@ -162,20 +162,34 @@ def read_header(value: Any) -> CaptureHeader | None:
 
 def read_record(value: Any) -> Stored | None:
     """The record that a msgpack object is, None for any other object."""
-    if not isinstance(value, list) or len(value) not in (5, 6):
+    if not isinstance(value, list):
         return None
-    recv_ns, pod, rank = value[:3]
+    if len(value) == 6:
+        return _read_batch(*value)
+    if len(value) != 5:
+        return None
+    recv_ns, pod, rank, kind, fields = value
     if not is_count(recv_ns) or not isinstance(pod, str) or not (rank is None or is_count(rank)):
         return None
-    if len(value) == 5:
-        kind = value[3]
-        return make_mark(recv_ns, pod, rank, kind, value[4]) if isinstance(kind, str) else None
-    topic, seq, payload = value[3:]
+    return make_mark(recv_ns, pod, rank, kind, fields) if isinstance(kind, str) else None
+
+
+def _read_batch(
+    recv_ns: Any, pod: Any, rank: Any, topic: Any, seq: Any, payload: Any
+) -> WireBatch | None:
     if isinstance(topic, str):
         topic = topic.encode("utf-8", "surrogatepass")
-    if rank is None or not isinstance(topic, bytes) or not is_count(seq) or seq > MAX_SEQ:
-        return None
-    return WireBatch(recv_ns, pod, rank, topic, seq, payload) if type(payload) is bytes else None
+    if (
+        is_count(recv_ns)
+        and isinstance(pod, str)
+        and is_count(rank)
+        and isinstance(topic, bytes)
+        and is_count(seq)
+        and seq <= MAX_SEQ
+        and type(payload) is bytes
+    ):
+        return WireBatch(recv_ns, pod, rank, topic, seq, payload)
+    return None
 
 
 def may_begin(start: bytes) -> bool:

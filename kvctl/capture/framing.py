@@ -21,7 +21,7 @@ from kvctl.capture.format import (
 from kvctl.capture.window import Window
 from kvctl.events import DecodeError, WireBatch, decode_batch
 
-_CHUNK = 1024 * 1024
+_CHUNK = 256 * 1024
 # Most of what looks like a record in the middle of damage is none, and a short look tells.
 _FIRST_LOOK = 1024
 _FAULTS = (msgpack.UnpackException, ValueError, TypeError, RecursionError)
@@ -141,7 +141,8 @@ class Frames:
         return None
 
     def _may_begin(self, place: int) -> bool:
-        return may_begin(self._window.all(place, LOOK_AHEAD))
+        begins = self._window.matches(BEGINNING, LOOK_AHEAD, place)
+        return may_begin(self._window.all(place, LOOK_AHEAD)) if begins is None else begins
 
 
 def _known(value: Any) -> CaptureHeader | Stored | None:

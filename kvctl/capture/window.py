@@ -43,6 +43,13 @@ class Window:
         self.reaches(place + count - 1)
         return self.some(place, count)
 
+    def matches(self, pattern: re.Pattern[bytes], width: int, place: int) -> bool | None:
+        """Whether ``pattern`` matches there; None where the stream ends within ``width`` bytes."""
+        at = place - self._begin
+        if at + width > len(self._data) and not self.reaches(place + width - 1):
+            return None
+        return pattern.match(self._data, at) is not None
+
     def search(
         self, pattern: re.Pattern[bytes], width: int, start: int, stop: int | None = None
     ) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import astuple
 
 from kvctl.events.errors import DecodeError
 from kvctl.events.model import (
@@ -49,6 +50,14 @@ class _ArrayCleared(
     AllBlocksCleared, tag="AllBlocksCleared", array_like=True, frozen=True, gc=False
 ):
     pass
+
+
+# What they become, so that equal events compare equal.
+_PUBLIC: dict[type[Event], type[Event]] = {
+    _ArrayStored: BlockStored,
+    _ArrayRemoved: BlockRemoved,
+    _ArrayCleared: AllBlocksCleared,
+}
 
 
 class _MapBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -127,15 +136,8 @@ def decode_batch(payload: bytes) -> EventBatch:
         arrays = _decode_arrays(payload)
     except _FAULTS:
         return _decode_slowly(payload)
-    return _checked(arrays.ts, [_plain(e) for e in arrays.events], arrays.data_parallel_rank)
-
-
-def _plain(event: _ArrayStored | _ArrayRemoved | _ArrayCleared) -> Event:
-    """The same event as one of the public classes, so that equal events compare equal."""
-    fields = msgspec.structs.astuple(event)
-    if isinstance(event, _ArrayStored):
-        return BlockStored(*fields)
-    return BlockRemoved(*fields) if isinstance(event, _ArrayRemoved) else AllBlocksCleared(*fields)
+    events: list[Event] = [_PUBLIC[type(each)](*astuple(each)) for each in arrays.events]
+    return _checked(arrays.ts, events, arrays.data_parallel_rank)
 
 
 def _events_of(payload: bytes) -> tuple[int, int]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
 from kvctl.events.records import Batch, Undecodable
 
 
-class Position(NamedTuple):
+class Position(Struct, frozen=True, gc=False):
     """A batch of a stream, to go on behind, and to tell whether it is still the same life.
 
     ``ts`` is the engine's clock, None for an undecodable batch; ``digest`` the payload's xxh3.

@@ -85,10 +85,12 @@ def match_holdings(
     best: dict[str, PodMatch] = {}
     for (pod, rank), holdings in sorted(streams.items(), key=itemgetter(0)):
         model = holdings.model
-        groups = deciding_groups(holdings.groups)
-        size = (
-            groups[0].block_size if len(groups) == 1 else max(map(_block_size, groups), default=0)
-        )
+        groups = list(holdings.groups.values())
+        if len(groups) == 1:  # so it mostly is, and a match is asked for each request
+            size = groups[0].block_size
+        else:
+            groups = deciding_groups(holdings.groups)
+            size = max(map(_block_size, groups), default=0)
         if isinstance(wanted, Prompt):
             asked = model if wanted.model is None else wanted.model
             contents: Sequence[Content] | None = cuts.get((asked, size))

@@ -89,9 +89,14 @@ def count_of(packed: Packed) -> int:
 
 def contents_of(packed: Packed) -> list[Content]:
     """The identities of all the blocks."""
-    count, width = packed[_COUNT], packed[_WIDTH] & ~_LORA
-    first = _FIRST_CHECK + count
-    return [packed[at : at + width] for at in range(first, first + count * width, width)]
+    count = packed[_COUNT]
+    return list(_identities(count, packed[_WIDTH] & ~_LORA)(packed, _FIRST_CHECK + count))
+
+
+@lru_cache(2 * _MOST)
+def _identities(count: int, width: int) -> Callable[[bytes, int], tuple[Content, ...]]:
+    """What takes so many identities of that width out of bytes, from a place on."""
+    return struct.Struct(f"{width}s" * count).unpack_from
 
 
 def first_of(packed: Packed) -> Content:

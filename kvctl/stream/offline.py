@@ -23,15 +23,14 @@ def order_capture(records: Iterable[WireBatch | Gap | Restart | Note]) -> Iterat
         if isinstance(record, Note):
             yield record
             continue
-        key = (record.pod, record.rank)
-        stream = streams.get(key)
+        stream = streams.get((record.pod, record.rank))
         if stream is None:
-            stream = streams[key] = Sequencer(*key, grace=GRACE_BATCHES)
+            stream = Sequencer(record.pod, record.rank, grace=GRACE_BATCHES)
+            streams[record.pod, record.rank] = stream
         if isinstance(record, WireBatch):
-            ordered = stream.feed(decode_record(record), stream.received)
-            yield from ordered
-            if not ordered:  # it waits, or was dropped
-                yield from stream.tick(stream.received)
+            yield from stream.feed(decode_record(record), stream.received) or (
+                stream.tick(stream.received)  # it waits, or was dropped
+            )
         elif isinstance(record, Gap):
             yield from stream.mark_gap(record)
         else:
