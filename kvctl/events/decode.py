@@ -206,7 +206,7 @@ def _too_deep(value: Any, room: int) -> bool:
 def _is_usual(event: BlockStored) -> bool:
     """Whether there is nothing to check: every block named with its tokens, and no more told."""
     return (
-        event.extra_keys is None
+        not (event.extra_keys and any(event.extra_keys))
         and event.lookahead_token_ids is None
         and 0 < len(event.token_ids) == len(event.block_hashes) * event.block_size
     )

@@ -43,7 +43,8 @@ def parent_of(event: BlockStored, model: str, lora: str | None, find: Find) -> C
 
 def span_of(event: BlockStored, parent: Content, lora: str | None) -> list[Content]:
     """The identities of all blocks of a span with tokens, the named ones last."""
-    if event.extra_keys:
+    # vLLM sends a list of None where there are none.
+    if event.extra_keys and any(event.extra_keys):
         blocks = pack_blocks(event.token_ids, event.block_size)
         extras = _extras(event, len(blocks), lora)
         if any(extras):

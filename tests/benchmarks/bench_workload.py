@@ -154,6 +154,7 @@ class _Fleet:
                     [token for block in talk.tokens[known:] for token in block],
                     BLOCK_SIZE,
                     medium="GPU",
+                    extra_keys=[None] * len(new),  # as vLLM sends it where there are none
                     group_idx=0,
                     kv_cache_spec_kind="full_attention",
                 )
