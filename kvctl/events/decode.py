@@ -122,15 +122,17 @@ def decode_batch(payload: bytes) -> EventBatch:
     """
     if len(payload) > MAX_PAYLOAD:
         raise DecodeError(f"payload of {len(payload)} bytes is over the limit of {MAX_PAYLOAD}")
-    if len(payload) > MAX_EVENTS:  # each takes a byte or more
-        _at, declared = _events_of(payload)
+    is_map = _MAPS_OPENING(payload) is not None
+    if not is_map:
+        at, declared = _events_of(payload)
         if declared > MAX_EVENTS:
             raise DecodeError(
                 f"a batch of {declared:,} events is over the limit of {MAX_EVENTS:,}",
                 field="events",
             )
+        is_map = _is_map(payload, at)
     try:
-        if _MAPS_OPENING(payload) or is_map_form(payload):
+        if is_map:
             maps = _decode_maps(payload)
             return _checked(maps.ts, cast("list[Event]", maps.events), maps.data_parallel_rank)
         arrays = _decode_arrays(payload)
