@@ -183,7 +183,7 @@ def _checked(ts: float, events: list[Event], rank: int | None) -> EventBatch:
     if rank is not None and not 0 <= rank < 2**31:
         raise DecodeError(f"{rank} is no rank", field="data_parallel_rank")
     for number, event in enumerate(events):
-        if isinstance(event, BlockStored) and not _is_usual(event):
+        if isinstance(event, BlockStored):
             _check_stored(event, number)
     return EventBatch(ts, events, rank)
 
@@ -202,15 +202,6 @@ def _too_deep(value: Any, room: int) -> bool:
         return False
     return room == 0 or any(
         _too_deep(item, room - 1) for item in inner if isinstance(item, (list, tuple, dict))
-    )
-
-
-def _is_usual(event: BlockStored) -> bool:
-    """Whether there is nothing to check: every block named with its tokens, and no more told."""
-    return (
-        not (event.extra_keys and any(event.extra_keys))
-        and event.lookahead_token_ids is None
-        and 0 < len(event.token_ids) == len(event.block_hashes) * event.block_size
     )
 
 

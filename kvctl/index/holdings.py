@@ -7,7 +7,7 @@ from functools import partial
 
 from kvctl.events import BlockHash, BlockRemoved, BlockStored
 from kvctl.index.content import Content, is_anchored
-from kvctl.index.model import GPU, Entry
+from kvctl.index.model import Entry
 from kvctl.index.packed import Packed, content_of, lora_under, pack, pack_together
 from kvctl.index.policy import Removals
 from kvctl.index.spans import Find, lora_of, medium_of, named_of, parent_of, span_of, untold_of
@@ -84,14 +84,14 @@ class Holdings:
             group.block_size = event.block_size
         if self.newest is None or stored > self.newest:
             self.newest = stored
-        # Mostly the wire has a medium by the name that it has here.
-        tier = group.tiers.get(event.medium or GPU)
+        medium = medium_of(event.medium)
+        tier = group.tiers.get(medium)
         if tier is None:
-            tier = group.tiers.setdefault(medium_of(event.medium), Tier())
+            tier = group.tiers[medium] = Tier()
         lora = lora_of(event)
         contents = self._contents(event, group, tier, lora)
-        if event.token_ids and len(group.tiers) == 1 and not group.dropped:
-            packed = pack_together(event.block_hashes, contents, stored, lora)
+        if lora is None and event.token_ids and len(group.tiers) == 1 and not group.dropped:
+            packed = pack_together(event.block_hashes, contents, stored)
             if packed is not None:
                 return tier.add(event.block_hashes, packed, stored)
         return sum(
@@ -123,9 +123,7 @@ class Holdings:
     def remove(self, event: BlockRemoved) -> tuple[int, int]:
         """Drop one copy of each named block; returns (entries gone, hashes not known here)."""
         group = self.groups.get(event.group_idx or 0)
-        if group is None:
-            return 0, len(event.block_hashes)
-        tier = group.tiers.get(event.medium or GPU) or group.tiers.get(medium_of(event.medium))
+        tier = group.tiers.get(medium_of(event.medium)) if group else None
         if tier is None:
             return 0, len(event.block_hashes)
         gone = strange = 0

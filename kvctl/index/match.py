@@ -85,12 +85,10 @@ def match_holdings(
     best: dict[str, PodMatch] = {}
     for (pod, rank), holdings in sorted(streams.items(), key=itemgetter(0)):
         model = holdings.model
-        groups = list(holdings.groups.values())
-        if len(groups) == 1:  # so it mostly is, and a match is asked for each request
-            size = groups[0].block_size
-        else:
-            groups = deciding_groups(holdings.groups)
-            size = max(map(_block_size, groups), default=0)
+        groups = deciding_groups(holdings.groups)
+        # A match is asked for each request: mostly there is one group to look at.
+        one = len(groups) == 1
+        size = groups[0].block_size if one else max(map(_block_size, groups), default=0)
         if isinstance(wanted, Prompt):
             asked = model if wanted.model is None else wanted.model
             contents: Sequence[Content] | None = cuts.get((asked, size))

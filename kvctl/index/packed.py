@@ -29,14 +29,14 @@ _MOST = 255
 
 
 def pack_together(
-    names: Sequence[BlockHash], contents: Sequence[Content], stored: float, lora: str | None
+    names: Sequence[BlockHash], contents: Sequence[Content], stored: float
 ) -> Packed | None:
-    """Blocks that follow each other, stored at engine time ``stored``, in one; None where they
-    must be packed apart (`pack`)."""
+    """Blocks of the base model that follow each other, stored at engine time ``stored``, in one;
+    None where they must be packed apart (`pack`)."""
     # Nearly every event of an index's work comes by here.
     checks = _checks(names)
     count = len(checks)
-    if lora is None and len(set(checks)) == count <= _MOST:
+    if len(set(checks)) == count <= _MOST:
         header = _HEADER.pack(stored, count, ANCHORED_LENGTH)
         packed = b"".join([header, checks, *contents])
         if len(packed) == _FIRST_CHECK + count * (1 + ANCHORED_LENGTH):
@@ -62,8 +62,7 @@ def stored_at(packed: Packed) -> float:
 
 def content_of(packed: Packed, name: BlockHash) -> Content:
     """The identity of a block that is among these."""
-    check = name & 0xFF if isinstance(name, int) else _check(name)
-    place = packed.index(check, _FIRST_CHECK) - _FIRST_CHECK
+    place = packed.index(_check(name), _FIRST_CHECK) - _FIRST_CHECK
     width = packed[_WIDTH] & ~_LORA
     at = _FIRST_CHECK + packed[_COUNT] + place * width
     return packed[at : at + width]

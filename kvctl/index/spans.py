@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from kvctl.events import BlockHash, BlockStored
 from kvctl.index.content import (
@@ -28,6 +29,7 @@ def lora_of(event: BlockStored) -> str | None:
     return None if event.lora_id is None else f"#{event.lora_id}"
 
 
+@lru_cache(64)
 def medium_of(medium: str | None) -> str:
     """A medium by its usual name; none told means GPU."""
     return (medium or GPU).upper()
