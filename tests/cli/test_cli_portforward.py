@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,8 +99,11 @@ def objects(out: str, kind: str) -> list[dict[str, Any]]:
 
 def children_of(pid: int) -> tuple[set[str], int]:
     """The addresses on which a process listens, and how many files it has open."""
-    files = [each for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
-    own = {str(each.readlink()).removeprefix("socket:[").removesuffix("]") for each in files}
+    files = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            files.append(str(each.readlink()))
+    own = {each.removeprefix("socket:[").removesuffix("]") for each in files}
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {line[1] for line in lines if line[3] == "0A" and line[9] in own}, len(files)
 
