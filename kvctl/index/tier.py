@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from kvctl.events import BlockHash
@@ -120,15 +118,18 @@ class Tier:
 
     def together(self) -> Iterator[tuple[Packed, list[Content]]]:
         """Every entry's identity, those that were stored together with what they are packed in."""
-        # By identity: two that are equal may hold different blocks of theirs.
-        each = zip(map(id, self.held.values()), self.held.items(), strict=True)
-        for _id, together in groupby(each, key=itemgetter(0)):
-            items = [item for _id, item in together]
-            packed = items[0][1]
-            if len(items) == count_of(packed):
-                yield packed, contents_of(packed)
-            else:
-                yield packed, [content_of(packed, name) for name, _packed in items]
+        names: list[BlockHash] = []
+        among = None
+        for name, packed in self.held.items():
+            # By identity: two that are equal may hold different blocks of theirs.
+            if packed is among:
+                names.append(name)
+                continue
+            if among is not None:
+                yield among, _contents(among, names)
+            among, names = packed, [name]
+        if among is not None:
+            yield among, _contents(among, names)
 
     def bury(self, burial: Burial) -> None:
         """Let go of every entry; the tier must not be used any more."""
@@ -164,3 +165,10 @@ class Tier:
                 for content in contents:
                     runs.add_one(content)
         return runs
+
+
+def _contents(packed: Packed, names: Sequence[BlockHash]) -> list[Content]:
+    """The identities of those blocks of it that have these names."""
+    if len(names) == count_of(packed):
+        return contents_of(packed)
+    return [content_of(packed, name) for name in names]
