@@ -112,14 +112,17 @@ class Note(Struct, frozen=True, gc=False):
 Record: TypeAlias = Batch | Undecodable | Gap | Restart | Note
 
 
-def decode_record(wire: WireBatch, *, rank_from_payload: bool = False) -> Batch | Undecodable:
+def decode_record(
+    wire: WireBatch, *, rank_from_payload: bool = False, tokens: bool = True
+) -> Batch | Undecodable:
     """Decode a message into a `Batch`, or an `Undecodable` that names the fault.
 
     With ``rank_from_payload`` the batch's own `data_parallel_rank`, where it has one, decides
-    which stream it belongs to: ranks may share a port.
+    which stream it belongs to: ranks may share a port. Without ``tokens`` the token ids are left
+    away (`decode_batch`).
     """
     try:
-        events = decode_batch(wire.payload)
+        events = decode_batch(wire.payload, tokens=tokens)
     except DecodeError as error:
         return Undecodable(wire, error.detail)
     rank = events.data_parallel_rank

@@ -14,6 +14,7 @@ from kvctl.index.model import (
     StreamSummary,
     Traits,
 )
+from kvctl.index.names import NameIndex
 from kvctl.index.policy import POLICIES, Policy, Removals, policy
 from kvctl.index.prefixes import PrefixRun, PrefixTree
 from kvctl.index.store import IndexStore, IndexView, PurgeableIndex
@@ -32,6 +33,7 @@ __all__ = [
     "IndexSummary",
     "IndexView",
     "MemoryIndex",
+    "NameIndex",
     "PodMatch",
     "Policy",
     "PrefixRun",

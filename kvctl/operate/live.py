@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kvctl.events import AllBlocksCleared, Batch, Record, Restart
 from kvctl.fleet import Pod
-from kvctl.index import MemoryIndex
+from kvctl.index import NameIndex
 from kvctl.operate.sources import stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
@@ -33,10 +33,10 @@ class LiveIndex:
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
-        self.index = MemoryIndex(models={pod.name: pod.model} if pod.model else None)
+        self.index = NameIndex()
         self.wipes: list[Wipe] = []
         self._ranks = frozenset(stream.rank for stream in pod.streams)
-        self._reader = StreamReader(list(stream_sources(pod)))
+        self._reader = StreamReader(list(stream_sources(pod)), tokens=False)
 
     def __enter__(self) -> LiveIndex:
         self._reader.__enter__()
@@ -81,19 +81,12 @@ class LiveIndex:
 
         It is taken from the events themselves, so that no clock has to agree with another.
         """
-        newest = [
-            stream.newest for stream in self.index.summary().streams if stream.newest is not None
-        ]
-        return math.nextafter(max(newest), math.inf) if newest else None
+        newest = self.index.newest(self.pod.name)
+        return None if newest is None else math.nextafter(newest, math.inf)
 
     def entries_before(self, cutoff: float | None) -> int:
         """How many entries were last stored before that engine time."""
-        if cutoff is None:
-            return 0
-        return sum(
-            entry.last_stored is not None and entry.last_stored < cutoff
-            for entry in self.index.entries(self.pod.name)
-        )
+        return 0 if cutoff is None else self.index.stored_before(self.pod.name, cutoff)
 
     def purge(self, cutoff: float | None) -> int:
         """Remove those entries; returns how many they were."""

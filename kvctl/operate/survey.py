@@ -10,7 +10,7 @@ from typing import Any
 
 from kvctl.engine import EngineState, PodState, State, probe_state
 from kvctl.fleet import Pod
-from kvctl.index import MemoryIndex
+from kvctl.index import NameIndex
 from kvctl.operate.sources import engine_client, stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
@@ -90,11 +90,11 @@ def survey(pods: Sequence[Pod], *, api_key: str | None, timeout: float) -> list[
     A pod that does not answer is a row like any other.
     """
     sources = [source for pod in pods for source in stream_sources(pod)]
-    index = MemoryIndex(models={pod.name: pod.model for pod in pods if pod.model})
+    index = NameIndex()
     deadline = time.monotonic() + timeout
     with (
         ThreadPoolExecutor(_WORKERS) as workers,
-        StreamReader(sources) as reader,
+        StreamReader(sources, tokens=False) as reader,
     ):
         probes = [workers.submit(_probe, pod, api_key, timeout) for pod in pods]
         while time.monotonic() < deadline and not reader.settled():
@@ -122,7 +122,7 @@ def _probe(pod: Pod, api_key: str | None, timeout: float) -> PodState | None:
 def _rows(
     pod: Pod,
     state: PodState | None,
-    index: MemoryIndex,
+    index: NameIndex,
     statuses: Mapping[tuple[str, int], StreamStatus],
 ) -> list[PodRow]:
     by_rank = {each.rank: each for each in state.states} if state is not None else {}

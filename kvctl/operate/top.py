@@ -11,7 +11,7 @@ from typing import Any
 from kvctl.engine import EngineState, PodState, probe_state
 from kvctl.events import AllBlocksCleared, Batch, BlockRemoved, BlockStored
 from kvctl.fleet import Pod
-from kvctl.index import MemoryIndex
+from kvctl.index import NameIndex
 from kvctl.operate.sources import engine_client, stream_sources
 from kvctl.stream import StreamReader, StreamStatus
 
@@ -72,14 +72,16 @@ class FleetWatch:
         self._pods = list(pods)
         self._api_key = api_key
         self._timeout = timeout
-        self._index = MemoryIndex(models={pod.name: pod.model for pod in pods if pod.model})
+        self._index = NameIndex()
         self._counts: dict[tuple[str, int], _Counts] = {}
         self._states: dict[str, PodState] = {}
         self._asked: dict[str, Future[PodState]] = {}
         self._hits: dict[tuple[str, int], tuple[int, int, float | None]] = {}
         self._looked = time.monotonic()
         self._workers = ThreadPoolExecutor(_WORKERS)
-        self._reader = StreamReader([s for pod in pods for s in stream_sources(pod)])
+        self._reader = StreamReader(
+            [source for pod in pods for source in stream_sources(pod)], tokens=False
+        )
 
     def __enter__(self) -> FleetWatch:
         return self

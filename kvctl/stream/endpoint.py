@@ -68,8 +68,11 @@ class Endpoint:
         options: ReplayOptions,
         now: float,
         positions: Mapping[StreamKey, Position],
+        *,
+        tokens: bool = True,
     ) -> None:
         self.source = source
+        self._tokens = tokens
         self._context = context
         self._options = options
         self._positions = positions
@@ -187,7 +190,7 @@ class Endpoint:
         if self.source.bind:
             pod = _pod_of(topic) or pod
         wire = WireBatch(received, pod, self.source.rank, topic, seq, payload)
-        message = decode_record(wire, rank_from_payload=True)
+        message = decode_record(wire, rank_from_payload=True, tokens=self._tokens)
         if isinstance(message, Undecodable) and len(self._streams) > 1:
             rank = self._likely_rank(pod, seq)
             wire = WireBatch(received, pod, rank, topic, seq, payload)

@@ -30,8 +30,8 @@ class StreamReader:
     Sockets belong to one thread: libzmq's own I/O keeps receiving meanwhile, so that a caller who
     is slow loses nothing until the high-water mark. ``replay_timeout`` (seconds) and
     ``replay_tries`` bound the wait for a replay that does not answer. ``positions`` names the batch
-    behind which each (pod, DP rank) goes on. Raises `StreamError` for an endpoint that cannot be
-    used.
+    behind which each (pod, DP rank) goes on. Without ``tokens`` the events' token ids are left
+    away (`decode_batch`). Raises `StreamError` for an endpoint that cannot be used.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class StreamReader:
         replay_timeout: float = TIMEOUT_S,
         replay_tries: int = TRIES,
         positions: Mapping[StreamKey, Position] | None = None,
+        tokens: bool = True,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 65535)
         self._options = ReplayOptions(use_replay, since_seq, replay_timeout, replay_tries)
         self._positions = dict(positions or {})
+        self._tokens = tokens
         self._records: queue.SimpleQueue[list[Record]] = queue.SimpleQueue()
         self._queued = 0
         self._max_queued = max_queued
@@ -110,7 +112,12 @@ class StreamReader:
             if source not in self._endpoints:
                 # A socket may be made here and used there: the lock is the fence libzmq asks for.
                 self._endpoints[source] = Endpoint(
-                    self._context, source, self._options, time.monotonic(), self._positions
+                    self._context,
+                    source,
+                    self._options,
+                    time.monotonic(),
+                    self._positions,
+                    tokens=self._tokens,
                 )
 
     def remove_source(self, source: StreamSource) -> None:

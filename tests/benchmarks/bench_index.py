@@ -5,6 +5,9 @@ once per round, round by round, so that a noisy machine is noisy for all; the me
 Peers (`pip install 'kvctl[bench]'`): Dynamo's RadixTree, fed with ready-made JSON in this process,
 and Dynamo's standalone indexer, fed with the same batches over ZMQ, until it has applied the last.
 Memory is how much a fresh process grows. Linux only.
+
+kvctl has two indexes: `MemoryIndex`, by content, which answers matches; and `NameIndex` ("names"),
+by the engines' block hashes, which counts and takes no tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder
 
 from kvctl.events import AllBlocksCleared, BlockRemoved, BlockStored, WireBatch, decode_record
-from kvctl.index import MemoryIndex, Prompt
+from kvctl.index import MemoryIndex, NameIndex, Prompt
 
 SIZES = (10_000, 100_000, 1_000_000)
 HUGE = 10_000_000
@@ -82,6 +85,14 @@ def ingest(wires: Sequence[WireBatch]) -> MemoryIndex:
     index = MemoryIndex()
     for wire in wires:
         index.apply(decode_record(wire))
+    return index
+
+
+def ingest_names(wires: Sequence[WireBatch]) -> NameIndex:
+    """Wire bytes to an index of names."""
+    index = NameIndex()
+    for wire in wires:
+        index.apply(decode_record(wire, tokens=False))
     return index
 
 
@@ -139,6 +150,7 @@ def _round(rounds: Rounds, work: Workload, form: str, hashes: str) -> None:
     rounds.note(f"decode {form} {hashes}", seconds(lambda: decode_only(work.wires, form)))
     kept: list[MemoryIndex] = []
     rounds.note(f"ingest {form} {hashes}", seconds(lambda: kept.append(ingest(work.wires))))
+    rounds.note(f"names {form} {hashes}", seconds(lambda: ingest_names(work.wires)))
     if (form, hashes) == ("map", "int"):
         index = kept.pop()
         asked = [Prompt(prompt) for prompt in work.prompts]
@@ -179,6 +191,7 @@ def _memory(rounds: Rounds, work: Workload, radix: Sequence[tuple[int, bytes]], 
         grown = growth("kvctl", feed)
         rounds.note(name, grown["bytes"] / work.entries)
         rounds.note(f"{name} after match", grown["bytes_after_match"] / work.entries)
+        rounds.note(f"{name} of names", growth("kvctl-names", feed)["bytes"] / work.entries)
         if radix:
             write_feed(feed, radix)
             rounds.note("radix memory", growth("radix-tree", feed)["bytes"] / work.entries)
@@ -193,6 +206,7 @@ def _document(
             "form": form,
             "hashes": hashes,
             "blocks_per_s": _rate(work, median(f"ingest {form} {hashes}")),
+            "names_blocks_per_s": _rate(work, median(f"names {form} {hashes}")),
             "decode_blocks_per_s": _rate(work, median(f"decode {form} {hashes}")),
             "indexer_blocks_per_s": _rate(work, median(f"indexer ingest {form}"))
             if hashes == "int"
@@ -200,7 +214,7 @@ def _document(
         }
         for form, hashes in combinations
     ]
-    ours = median("ingest map int")
+    ours, names = median("ingest map int"), median("names map int")
     return {
         "machine": {
             "python": platform.python_version(),
@@ -219,6 +233,8 @@ def _document(
             "bytes": _rounded(median("memory bytes")),
             "int_after_match": _rounded(median("memory after match")),
             "bytes_after_match": _rounded(median("memory bytes after match")),
+            "names_int": _rounded(median("memory of names")),
+            "names_bytes": _rounded(median("memory bytes of names")),
         },
         "radix_tree": None
         if median("radix ingest") is None
@@ -239,6 +255,9 @@ def _document(
             "ingest_to_decode": _ratio(median("decode map int"), ours),
             "ingest_to_radix_tree": _ratio(median("radix ingest"), ours),
             "ingest_to_indexer": _ratio(median("indexer ingest map"), ours),
+            "names_to_decode": _ratio(median("decode map int"), names),
+            "names_to_radix_tree": _ratio(median("radix ingest"), names),
+            "names_to_indexer": _ratio(median("indexer ingest map"), names),
             "match_time_to_radix_tree": _ratio(median("match"), median("radix match")),
             "purge_time_to_radix_tree": _ratio(median("purge"), median("radix purge")),
         },
@@ -269,12 +288,12 @@ def _print(told: dict[str, Any]) -> None:
     )
     if told["peers_skipped"]:
         print(f"peers skipped: {told['peers_skipped']}")
-    print("\ningest, blocks/s      kvctl     msgspec alone   Dynamo indexer")
+    print("\ningest, blocks/s      kvctl       kvctl, names   msgspec alone   Dynamo indexer")
     for row in told["ingest"]:
         name = f"{row['form']}, {row['hashes']}"
         print(
-            f"  {name:<14}{_told(row['blocks_per_s']):>12}{_told(row['decode_blocks_per_s']):>16}"
-            f"{_told(row['indexer_blocks_per_s']):>17}"
+            f"  {name:<14}{_told(row['blocks_per_s']):>12}{_told(row['names_blocks_per_s']):>18}"
+            f"{_told(row['decode_blocks_per_s']):>16}{_told(row['indexer_blocks_per_s']):>17}"
         )
     radix, indexer = told["radix_tree"] or {}, told["indexer"] or {}
     print("\n                             kvctl   Dynamo RadixTree   Dynamo indexer")
@@ -291,6 +310,7 @@ def _print(told: dict[str, Any]) -> None:
     )
     print(f"  {'  after a match':<20}{_told(memory['int_after_match']):>12}")
     print(f"  {'  32-byte hashes':<20}{_told(memory['bytes']):>12}")
+    print(f"  {'  names':<20}{_told(memory['names_int']):>12}")
     print("\nratios")
     for name, value in told["ratios"].items():
         print(f"  {name.replace('_', ' '):<30}{_told(value):>10}")

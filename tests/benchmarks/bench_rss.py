@@ -1,6 +1,7 @@
 """Memory of an index, seen from outside: how a fresh process grows while it takes batches in.
 
-`python bench_rss.py kvctl|radix-tree FILE` prints it as JSON; FILE is what `write_feed` made.
+`python bench_rss.py kvctl|kvctl-names|radix-tree FILE` prints it as JSON; FILE is what `write_feed`
+made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kvctl.events import WireBatch, decode_record
-from kvctl.index import MemoryIndex, Prompt
+from kvctl.index import MemoryIndex, NameIndex, Prompt
 
 _HEAD = 4
 
@@ -37,7 +38,7 @@ def write_feed(path: Path, items: Iterable[Any]) -> None:
 
 
 def growth(kind: str, feed: Path) -> dict[str, int]:
-    """Bytes that a fresh process grew by, taking the feed in (`_kvctl`, `_radix_tree`)."""
+    """Bytes that a fresh process grew by, taking the feed in (`_MEASURES`)."""
     done = subprocess.run(
         [sys.executable, __file__, kind, str(feed)], check=True, capture_output=True, text=True
     )
@@ -61,6 +62,14 @@ def _kvctl(feed: Path) -> dict[str, int]:
     return {"bytes": grown, "bytes_after_match": _settled() - before}
 
 
+def _names(feed: Path) -> dict[str, int]:
+    index = NameIndex()
+    before = _settled()
+    for wire in _read_feed(feed, WireBatch):
+        index.apply(decode_record(wire, tokens=False))
+    return {"bytes": _settled() - before}
+
+
 def _radix_tree(feed: Path) -> dict[str, int]:
     from dynamo.llm import RadixTree
 
@@ -76,6 +85,8 @@ def _settled() -> int:
     return resident_bytes()
 
 
+_MEASURES = {"kvctl": _kvctl, "kvctl-names": _names, "radix-tree": _radix_tree}
+
+
 if __name__ == "__main__":
-    measure = {"kvctl": _kvctl, "radix-tree": _radix_tree}[sys.argv[1]]
-    print(json.dumps(measure(Path(sys.argv[2]))))
+    print(json.dumps(_MEASURES[sys.argv[1]](Path(sys.argv[2]))))

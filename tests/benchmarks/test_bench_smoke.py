@@ -37,7 +37,8 @@ def test_every_form_and_hash_is_measured(told: dict[str, Any]) -> None:
     assert {(row["form"], row["hashes"]) for row in told["ingest"]} == {
         (form, hashes) for form in ("array", "map") for hashes in ("int", "bytes")
     }
-    assert all(row["blocks_per_s"] > 0 < row["decode_blocks_per_s"] for row in told["ingest"])
+    rates = ("blocks_per_s", "names_blocks_per_s", "decode_blocks_per_s")
+    assert all(row[rate] > 0 for row in told["ingest"] for rate in rates)
 
 
 def test_match_purge_memory_and_growth_have_numbers(told: dict[str, Any]) -> None:
@@ -48,6 +49,8 @@ def test_match_purge_memory_and_growth_have_numbers(told: dict[str, Any]) -> Non
         "bytes",
         "int_after_match",
         "bytes_after_match",
+        "names_int",
+        "names_bytes",
     }
     assert [row["blocks"] for row in told["growth"]] == [told["stored"]]
 

@@ -1,4 +1,4 @@
-"""The index against a plain model: after any sequence of events the two agree."""
+"""The indexes in memory against a plain model: after any sequence of events they agree."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from builders import batch, cleared, removed, stored
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kvctl.events import Restart
-from kvctl.index import MemoryIndex, Prompt
+from kvctl.events import Record, Restart
+from kvctl.index import MemoryIndex, NameIndex, Prompt
 
 SIZE = 2
 PODS = st.sampled_from(["pod-a", "pod-b"])
@@ -35,9 +35,14 @@ class IndexAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.index = MemoryIndex()
+        self.names = NameIndex()
         self.model: Counter[tuple[str, int, str, Block]] = Counter()
         self.ts = 0.0
         self.last: dict[tuple[str, int, str, Block], float] = {}
+
+    def apply(self, record: Record) -> None:
+        self.index.apply(record)
+        self.names.apply(record)
 
     def tick(self) -> float:
         self.ts += 1.0
@@ -62,7 +67,7 @@ class IndexAgainstModel(RuleBasedStateMachine):
             lora_name=lora,
         )
         ts = self.tick()
-        self.index.apply(batch(event, pod=pod, rank=rank, ts=ts))
+        self.apply(batch(event, pod=pod, rank=rank, ts=ts))
         for block in blocks[start:]:
             key = (pod, rank, medium or "GPU", block)
             self.model[key] += 1
@@ -73,39 +78,39 @@ class IndexAgainstModel(RuleBasedStateMachine):
         if +self.model:
             key = data.draw(st.sampled_from(sorted(+self.model, key=repr)))
             pod, rank, medium, block = key
-            self.index.apply(
-                batch(removed(engine_hash(pod, block), medium=medium), pod=pod, rank=rank)
-            )
+            self.apply(batch(removed(engine_hash(pod, block), medium=medium), pod=pod, rank=rank))
             self.model[key] -= 1
 
     @rule(pod=PODS, rank=RANKS, medium=MEDIA, prompt=PROMPTS)
     def remove_what_may_not_be_there(self, pod, rank, medium, prompt) -> None:
         block = (None, tuple(prompt))
-        self.index.apply(batch(removed(engine_hash(pod, block), medium=medium), pod=pod, rank=rank))
+        self.apply(batch(removed(engine_hash(pod, block), medium=medium), pod=pod, rank=rank))
         key = (pod, rank, medium or "GPU", block)
         self.model[key] = max(0, self.model[key] - 1)
 
     @rule(pod=PODS, rank=RANKS)
     def clear(self, pod, rank) -> None:
-        self.index.apply(batch(cleared(), pod=pod, rank=rank))
+        self.apply(batch(cleared(), pod=pod, rank=rank))
         self.forget(pod, rank)
 
     @rule(pod=PODS, rank=RANKS)
     def restart(self, pod, rank) -> None:
-        self.index.apply(Restart(0, pod, rank, None, "test"))
+        self.apply(Restart(0, pod, rank, None, "test"))
         self.forget(pod, rank)
 
     @rule(pod=PODS)
     def purge(self, pod) -> None:
         held = sum(count > 0 for key, count in self.model.items() if key[0] == pod)
         assert self.index.purge(pod) == held
+        assert self.names.purge(pod) == held
         for rank in (0, 1):
             self.forget(pod, rank)
 
     @rule(pod=PODS, rank=RANKS, age=st.integers(0, 10))
     def purge_the_old(self, pod, rank, age) -> None:
         cutoff = self.ts - age
-        self.index.purge(pod, rank, before=cutoff)
+        purged = self.index.purge(pod, rank, before=cutoff)
+        assert self.names.purge(pod, rank, before=cutoff) == purged
         for key in [key for key in +self.model if key[:2] == (pod, rank)]:
             if self.last[key] < cutoff:
                 self.model[key] = 0
@@ -132,6 +137,21 @@ class IndexAgainstModel(RuleBasedStateMachine):
         assert summary.entries == len(expected)
         assert all(stream.unanchored == 0 for stream in summary.streams)
         assert summary.blocks == len({key[3] for key in +self.model})
+
+    @invariant()
+    def names_agree(self) -> None:
+        for pod in ("pod-a", "pod-b"):
+            held = [key for key in +self.model if key[0] == pod]
+            for rank in (0, 1):
+                count = sum(key[1] == rank for key in held)
+                assert self.names.entries_in(pod, rank) == count
+            times = [self.last[key] for key in held]
+            for age in (0, 3):
+                cutoff = self.ts - age
+                assert self.names.stored_before(pod, cutoff) == sum(t < cutoff for t in times)
+            newest = self.names.newest(pod)
+            assert (newest is None) == (not held)
+            assert newest is None or newest >= max(times)
 
     @invariant()
     def matches_agree(self) -> None:

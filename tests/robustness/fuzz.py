@@ -151,7 +151,10 @@ def targets(folder: Path) -> list[Target]:
     ]
     specs = [b"name=pod-a,host=10.0.0.7,dp=2", b"name=a,events=tcp://[::1]:5557|tcp://h:2,api=none"]
     return [
-        Target("batch payload", 0.50, payloads, decode_batch),
+        Target("batch payload", 0.40, payloads, decode_batch),
+        Target(
+            "batch without tokens", 0.10, payloads, lambda data: decode_batch(data, tokens=False)
+        ),
         Target("frames", 0.10, [b"kv@a@m|" + bytes(8) + b"|x", b"||" + b"\xff" * 8], read_frames),
         Target("capture", 0.06, [kvcap.read_bytes()], read_capture),
         Target("capture lines", 0.04, [lines.read_bytes()], read_lines),

@@ -313,6 +313,22 @@ def test_only_topics_with_the_prefix_are_read(stack: ExitStack) -> None:
     got.until(lambda: got.seqs() == [0, 1])
 
 
+def test_without_tokens_the_batches_are_the_same_but_for_them(stack: ExitStack) -> None:
+    hostile = stack.enter_context(Hostile())
+    for seq in range(3):
+        hostile.send(seq)
+    whole = read(stack, source(hostile))
+    untold = read(stack, source(hostile), tokens=False)
+    for got in (whole, untold):
+        got.until(lambda got=got: got.seqs() == [0, 1, 2])
+    for each, other in zip(whole.of(Batch), untold.of(Batch), strict=True):
+        assert each.wire.payload == other.wire.payload
+        (stored,), (without,) = each.events.events, other.events.events
+        assert without.block_hashes == stored.block_hashes
+        assert stored.token_ids
+        assert without.token_ids == []
+
+
 def test_many_streams_at_once_lose_nothing(stack: ExitStack) -> None:
     hostiles = [stack.enter_context(Hostile(topic=b"")) for _ in range(16)]
     got = read(stack, *[source(each, pod=f"pod-{n}") for n, each in enumerate(hostiles)])
