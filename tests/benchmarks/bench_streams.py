@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_streams.py --streams 64 --rate 100 --seconds 60 [--json]
 
 Another process publishes over loopback ZMQ (each batch stores four blocks and removes four); this
-one reads all streams into an index in memory. Prints batches, losses, cores used, resident memory
-every ten seconds.
+one reads all streams into an index in memory; with `--names` into one that only counts, as `kvctl
+top` does. Prints batches, losses, cores used, resident memory every ten seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 import zmq
 
 from kvctl.events import BlockRemoved, BlockStored, EventBatch, Tally, encode_batch, encode_seq
-from kvctl.index import MemoryIndex
+from kvctl.index import MemoryIndex, NameIndex
 from kvctl.stream import StreamReader, StreamSource
 
 _LIVES = 500  # batches after which a block is removed again
@@ -56,12 +56,13 @@ def publish(streams: int, rate: float, seconds: float) -> None:
     context.destroy(linger=0)
 
 
-def measure(streams: int, rate: float, seconds: float) -> dict[str, object]:
+def measure(streams: int, rate: float, seconds: float, *, names: bool) -> dict[str, object]:
     """Read what the other process publishes; what it cost."""
     command = [sys.executable, __file__, "--publish", "--streams", str(streams),
                "--rate", str(rate), "--seconds", str(seconds)]  # fmt: skip
     expected = streams * int(rate * seconds)
-    index, tally, memory = MemoryIndex(), Tally(), []
+    index: MemoryIndex | NameIndex = NameIndex() if names else MemoryIndex()
+    tally, memory = Tally(), []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -69,7 +70,7 @@ def measure(streams: int, rate: float, seconds: float) -> dict[str, object]:
         assert other.stdout is not None
         endpoints = json.loads(other.stdout.readline())
         sources = [StreamSource(f"pod-{n}", each) for n, each in enumerate(endpoints)]
-        with StreamReader(sources) as reader:
+        with StreamReader(sources, tokens=not names) as reader:
             reader.wait_connected(30)
             time.sleep(1)
             other.stdin.write("go\n")
@@ -96,7 +97,7 @@ def measure(streams: int, rate: float, seconds: float) -> dict[str, object]:
         "cores": round(used / wall, 2),
         "cpu_us_per_batch": round(used / max(1, tally.batches) * 1e6, 1),
         "resident_mib": memory,
-        "entries": index.summary().entries,
+        "entries": sum(index.entries_in(source.pod) for source in sources),
     }
 
 
@@ -110,13 +111,14 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--names", action="store_true", help="count entries only")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--publish", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.publish:
         publish(options.streams, options.rate, options.seconds)
         return 0
-    told = measure(options.streams, options.rate, options.seconds)
+    told = measure(options.streams, options.rate, options.seconds, names=options.names)
     if options.json:
         print(json.dumps(told))
     else:

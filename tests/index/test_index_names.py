@@ -88,7 +88,7 @@ def test_records_that_change_no_entry_change_none() -> None:
     assert index.entries_in("pod-a") == 1
 
 
-def test_what_is_cleared_is_freed_while_later_batches_come() -> None:
+def test_what_comes_behind_a_purge_counts_anew() -> None:
     index = NameIndex()
     index.apply(batch(stored(range(5_000), tokens(*range(5_000)))))
     assert index.purge("pod-a") == 5_000
