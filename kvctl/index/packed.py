@@ -1,6 +1,6 @@
 """A run of blocks as bytes: when they were stored, their LoRA, the identity of each.
 
-The blocks of an event are stored together, so they share one of these: 28 bytes a block for events
+The blocks of an event are stored together, so they share one of these: 24 bytes a block for events
 of four blocks, where an object for each would take 100. A `Packed` is, in order: the engine time
 (float64), the number of blocks and the width of an identity (one byte each; `_LORA` is added to
 the width if a LoRA follows), a *check byte* per block, the identities, the LoRA's name in UTF-8.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from kvctl.events import BlockHash
-from kvctl.index.content import Content, is_anchored
+from kvctl.index.content import ANCHORED_LENGTH, Content, is_anchored
 from kvctl.index.match import deciding_groups, match_holdings, prompt_contents
 from kvctl.index.model import (
     Entry,
@@ -56,7 +56,7 @@ def summary(db: sqlite3.Connection) -> IndexSummary:
     loras = _counts(db, "lora", "lora")
     rows = db.execute(
         "SELECT s.id, s.pod, s.rank, s.model, COUNT(e.stream), "
-        "COALESCE(SUM(LENGTH(e.content) > 16), 0), MAX(e.last_stored) "
+        f"COALESCE(SUM(LENGTH(e.content) > {ANCHORED_LENGTH}), 0), MAX(e.last_stored) "
         "FROM streams s LEFT JOIN entries e ON e.stream = s.id "
         "GROUP BY s.id ORDER BY s.pod, s.rank"
     ).fetchall()

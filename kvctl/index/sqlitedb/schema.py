@@ -5,8 +5,8 @@
 `last_clear` is the engine time of the last clear or restart taken in, `last_gap` our clock at the
 last gap that was not filled. `memory` is what reconcile keeps between its rounds, as JSON.
 `groups` has the KV-cache groups of each stream. `entries` has a row per claim that a pod holds a
-block in a medium: `block_hash` is text as kvctl prints it, `content` the block's identity (16
-bytes; 17 where it is unanchored), `first_stored` and `last_stored` engine time, `copies` physical
+block in a medium: `block_hash` is text as kvctl prints it, `content` the block's identity (12
+bytes; 13 where it is unanchored), `first_stored` and `last_stored` engine time, `copies` physical
 copies.
 """
 
