@@ -288,7 +288,8 @@ def test_a_kill_at_any_moment_leaves_entries_and_position_in_step(path: Path) ->
             "not a database",
         ),
         ("other", "no index of kvctl"),
-        ("newer", "install a newer kvctl"),
+        ("99", "install a newer kvctl"),
+        ("1", "builds it anew"),
     ],
 )
 @pytest.mark.parametrize("read_only", [True, False])
@@ -304,7 +305,7 @@ def test_a_file_that_is_something_else_is_left_alone(
     else:
         SqliteIndex(path).close()
         with sqlite3.connect(path) as newer:
-            newer.execute("PRAGMA user_version = 99")
+            newer.execute(f"PRAGMA user_version = {content}")
         newer.close()
     before = path.read_bytes()
     with pytest.raises(KvctlError) as caught:

@@ -56,10 +56,12 @@ def _check(db: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
         _create(db)
     elif kind != APPLICATION_ID:
         raise IndexStoreError(f"{path} is an SQLite file, but no index of kvctl")
-    elif version > VERSION:
+    elif version != VERSION:
         raise IndexStoreError(
             f"{path} is an index of version {version}; this kvctl knows {VERSION}",
-            remedy="install a newer kvctl",
+            remedy="install a newer kvctl"
+            if version > VERSION
+            else "move it away: kvctl tail --index builds it anew from the engines' replay",
         )
     # A kill loses nothing in WAL mode at NORMAL; a power cut may lose the last commits, whole.
     db.execute("PRAGMA synchronous = NORMAL")
