@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -39,6 +39,9 @@ payload of single bytes would declare 64 million, at 60 bytes of memory each."""
 MAX_DEPTH = 32
 """How deep arrays and maps may nest in a field whose type is open (vLLM's extra keys need 3):
 what is done with such a value further on (printing, hashing, redacting) recurses into it."""
+
+
+_E = TypeVar("_E")
 
 
 class _ArrayStored(BlockStored, tag="BlockStored", array_like=True, frozen=True, gc=False):
@@ -82,27 +85,9 @@ _PUBLIC: dict[type[Event], type[Event]] = {
 }
 
 
-class _MapBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+class _BatchOf(Struct, Generic[_E], array_like=True, forbid_unknown_fields=True, gc=False):
     ts: float
-    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
-    data_parallel_rank: int | None = None
-
-
-class _ArrayBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    ts: float
-    events: list[_ArrayStored | _ArrayRemoved | _ArrayCleared]
-    data_parallel_rank: int | None = None
-
-
-class _UntoldMapBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    ts: float
-    events: list[_UntoldStored | BlockRemoved | AllBlocksCleared]
-    data_parallel_rank: int | None = None
-
-
-class _UntoldArrayBatch(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    ts: float
-    events: list[_UntoldArrayStored | _ArrayRemoved | _ArrayCleared]
+    events: list[_E]
     data_parallel_rank: int | None = None
 
 
@@ -125,10 +110,18 @@ _FAULTS = (
     ValueError,
 )
 
-_decode_maps = msgspec.msgpack.Decoder(_MapBatch).decode
-_decode_arrays = msgspec.msgpack.Decoder(_ArrayBatch).decode
-_decode_untold_maps = msgspec.msgpack.Decoder(_UntoldMapBatch).decode
-_decode_untold_arrays = msgspec.msgpack.Decoder(_UntoldArrayBatch).decode
+_decode_maps = msgspec.msgpack.Decoder(
+    _BatchOf[BlockStored | BlockRemoved | AllBlocksCleared]
+).decode
+_decode_arrays = msgspec.msgpack.Decoder(
+    _BatchOf[_ArrayStored | _ArrayRemoved | _ArrayCleared]
+).decode
+_decode_untold_maps = msgspec.msgpack.Decoder(
+    _BatchOf[_UntoldStored | BlockRemoved | AllBlocksCleared]
+).decode
+_decode_untold_arrays = msgspec.msgpack.Decoder(
+    _BatchOf[_UntoldArrayStored | _ArrayRemoved | _ArrayCleared]
+).decode
 _decode_envelope = msgspec.msgpack.Decoder(_Envelope).decode
 _decode_any = msgspec.msgpack.Decoder().decode
 

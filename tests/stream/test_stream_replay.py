@@ -230,9 +230,9 @@ def test_a_lossy_replay_of_10_000_batches_is_whole_though_the_caller_is_busy(
 ) -> None:
     """As vLLM's own: a ROUTER that drops what its queue does not take, the end marker too."""
     hostile = stack.enter_context(Hostile(lossy=True))
-    large = payload(1000.0, *range(3_000))  # more than a socket takes: the queue fills at once
+    many = range(3_000)  # a batch is more than a socket takes: the queue fills at once
     for seq in range(10_000):
-        hostile.send(seq, large)
+        hostile.send(seq, payload(1000.0 + seq, *many))
     runs = 0
     while not hostile.dropped:  # a run in which nothing was lost shows nothing
         assert (runs := runs + 1) < 20
