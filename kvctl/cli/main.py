@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from kvctl.cli.everywhere import color_in
 from kvctl.cli.group import help_when_bare, root_group
 from kvctl.cli.output import tell_error
 from kvctl.cli.panels import EVERYWHERE
+from kvctl.cli.stdio import OutputError, drop_output, guard_output
 from kvctl.errors import KvctlError
 
 INTERRUPTED = 130
@@ -55,15 +55,26 @@ app = root_group(_kvctl)
 def main() -> None:
     """Run the command line and end the process with the documented exit code."""
     _end_on_sigterm_as_on_ctrl_c()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show a character gets its escape, not a traceback.
-            stream.reconfigure(errors="backslashreplace")
+    guard_output()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns its exit code."""
+    code = 0
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except OutputError as error:
+        drop_output()
+        # Whoever read our output (`| head`) has had enough: that is no error.
+        if not error.reader_gone:
+            tell_error(f"kvctl: {error} (is the disk full?)")
+            return 1
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if "_KVCTL_COMPLETE" in os.environ:
         from kvctl.cli.completing import answer
 
@@ -73,13 +84,10 @@ def run(arguments: list[str]) -> int:
         result = typer.main.get_command(app).main(
             arguments, prog_name="kvctl", standalone_mode=False
         )
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except KvctlError as error:
         tell_error(f"kvctl: {error}")
         return error.exit_code
-    except BrokenPipeError:
-        return _closed_pipe()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
@@ -116,15 +124,6 @@ def _options_like(word: str, context: Any) -> str:
 
     known = context.command.get_params(context) if context is not None else ()
     return close_to(word, [each for option in known for each in option.opts if "--" in each])
-
-
-def _closed_pipe() -> int:
-    """The reader of our output (`| head`) has had enough: that is its right, and no error."""
-    # What is still buffered would fail again when the interpreter flushes it.
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-    os.close(devnull)
-    return 0
 
 
 def _end_on_sigterm_as_on_ctrl_c() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -61,20 +60,6 @@ def _console(**settings: Any) -> Console:
     elif manner.color == "always":
         settings |= {"force_terminal": True, "no_color": False}
     return Console(markup=False, emoji=False, highlight=False, **settings)
-
-
-def check_reader() -> None:
-    """Raise `BrokenPipeError` where whoever read our stdout is gone (`| head -1`).
-
-    A write would find out as well, but a stream that brings nothing gives no occasion for one.
-    """
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):
-        return
-    if any(events & select.POLLERR for _descriptor, events in poll.poll(0)):
-        raise BrokenPipeError
 
 
 HELD = 20

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvctl.cli.output import check_reader, say, stdout_console, warn
+from kvctl.cli.output import say, stdout_console, warn
 from kvctl.cli.record_json import event_object, mark_object
 from kvctl.cli.record_lines import LineWriter
+from kvctl.cli.stdio import check_reader
 from kvctl.cli.tailstats import TailStats
 from kvctl.errors import KvctlError
 from kvctl.events import Batch, Event, EventFilter, Note, Record, Restart

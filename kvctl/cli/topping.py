@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from kvctl.cli.output import (
     OutputFormat,
-    check_reader,
     held_talk,
     plain_table,
     print_json,
     print_table,
     stdout_console,
 )
+from kvctl.cli.stdio import check_reader
 from kvctl.errors import UsageError
 from kvctl.fleet import Pod
 from kvctl.operate.top import FleetWatch, TopRow

@@ -208,23 +208,6 @@ def test_no_colour_is_written_where_it_is_not_wanted(terminal, kvctl) -> None:
     assert "\x1b" not in kvctl("replay", "demo:fleet").out
 
 
-def test_a_closed_pipe_ends_quietly(tmp_path: Path, kvctl) -> None:
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        f"{sys.executable} -m kvctl replay demo:fleet --step | head -n 1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
