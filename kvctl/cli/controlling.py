@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from kvctl.cli.output import OutputFormat, marked_table, print_json, say, stdout_console
+from kvctl.cli.output import OutputFormat, marked_table, print_json, stdout_console
 from kvctl.cli.podoptions import InKubernetes, context_key, resolve_pods
 from kvctl.errors import KvctlError, UsageError
 from kvctl.fleet import Pod
@@ -53,7 +54,7 @@ def control(
             )
     token = context_key(context)
     if dry_run:
-        _show_plan(pods, options, index)
+        _show_plan(pods, options, index, output)
         return 0
     if not yes:
         _ask(pods, options)
@@ -73,8 +74,7 @@ def control(
             if table:
                 _print_verdict(reports[-1])
     if not table:
-        documents = [report.to_dict() for report in reports]
-        print_json(documents[0] if len(documents) == 1 else documents)
+        _print_objects([report.to_dict() for report in reports])
     codes = {report.exit_code for report in reports}
     return 1 if 1 in codes else max(codes)
 
@@ -103,11 +103,36 @@ def _ask(pods: Sequence[Pod], options: ControlOptions) -> None:
         raise DeclinedError("nothing was done")
 
 
-def _show_plan(pods: Sequence[Pod], options: ControlOptions, index: str | None) -> None:
-    checked = "" if index is None else f" and {shown_url(index)}"
-    for pod in pods:
-        watched = plural(len(pod.streams), "stream")
-        say(f"{pod.name}: would {options.title} at {pod.api}, and watch {watched}{checked}")
+def _show_plan(
+    pods: Sequence[Pod], options: ControlOptions, index: str | None, output: OutputFormat
+) -> None:
+    plans = [_plan(pod, options, index) for pod in pods]
+    if output == "json":
+        _print_objects(plans)
+        return
+    for plan in plans:
+        checked = f" and {plan['index']}" if "index" in plan else ""
+        watched = f"and watch {plural(plan['streams'], 'stream')}{checked}"
+        print(printable(f"{plan['pod']}: would {options.title} at {plan['api']}, {watched}"))
+
+
+def _plan(pod: Pod, options: ControlOptions, index: str | None) -> dict[str, Any]:
+    plan = {
+        "pod": pod.name,
+        "action": options.action,
+        "dry_run": True,
+        "api": pod.api,
+        "streams": len(pod.streams),
+    }
+    if options.action == "sleep":
+        plan["level"] = options.level
+    if index is not None:
+        plan["index"] = shown_url(index)
+    return plan
+
+
+def _print_objects(objects: Sequence[dict[str, Any]]) -> None:
+    print_json(objects[0] if len(objects) == 1 else objects)
 
 
 def _print_step(step: Step) -> None:

@@ -101,6 +101,15 @@ _CONTROL = (
     _f("entries_after", "int or null", "how many of those are left"),
     _f("verdict", "text", "`verified`, `purged`, `kept`, `awake`, `stale` or `failed`"),
 )
+_PLANNED = (
+    _POD,
+    _f("action", "text", "`reset`, `sleep` or `wake`"),
+    _f("dry_run", "bool", "true: nothing was done"),
+    _f("api", "text", "URL that would be called"),
+    _f("streams", "int", "how many would be watched"),
+    _f("level?", "int", "of the sleep"),
+    _f("index?", "text", "the index that would be looked at"),
+)
 _ORIGIN = (_POD, _RANK, _f("topic", "text"), _f("seq", "int", "the batch's number"))
 _RECEIVED = _f("recv_ts", "float", "our clock, seconds since the epoch")
 
@@ -311,8 +320,11 @@ SHAPES: Mapping[str, Shape] = {
         ),
     ),
     "reset": Shape("one object; a list of them for several pods", _CONTROL),
+    "reset --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
     "sleep": Shape("one object; a list of them for several pods", _CONTROL),
+    "sleep --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
     "wake": Shape("one object; a list of them for several pods", _CONTROL),
+    "wake --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
     "index show": Shape("one object", _INDEX),
     "index show --blocks": Shape(
         "a list of objects, or with -o jsonl an object a line; what is not told is absent",

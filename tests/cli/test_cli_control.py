@@ -62,7 +62,9 @@ def test_a_dry_run_does_nothing(kvctl, pod) -> None:
     for command in (["reset"], ["sleep", "--level", "2"], ["wake"]):
         result = kvctl(*command, "--pod", spec(pod), "--dry-run")
         assert result.code == 0
-        assert "pod-a: would" in result.err
+        assert result.out.startswith("pod-a: would")
+        told = kvctl(*command, "--pod", spec(pod), "--dry-run", "-o", "json").json
+        assert (told["pod"], told["action"], told["dry_run"]) == ("pod-a", command[0], True)
     assert len(pod.engine.cache()[0]["blocks"]) == 4
     assert not pod.engine.is_sleeping
 

@@ -163,6 +163,10 @@ def test_what_drives_engines_prints_what_is_described(kvctl, pods) -> None:
             told = kvctl(command, *named, *more, "--timeout", "1", "-o", "json")
             assert isinstance(told.json, list) == (len(some) > 1)
             as_described(told.json, command)
+    for command in ("reset", "sleep", "wake"):
+        named = ["--pod", spec(pods[0]), "--index", "fleet.sqlite"]
+        planned = kvctl(command, *named, "--dry-run", "-o", "json")
+        as_described(planned.json, f"{command} --dry-run")
 
 
 def test_indexes_print_what_is_described(kvctl, tmp_path: Path) -> None:

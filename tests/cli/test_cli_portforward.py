@@ -157,7 +157,7 @@ def test_a_reset_is_proved_through_it(kvctl, server, cluster, engine) -> None:
     complete(pod)
     server.put(as_pod(pod, ip=NOWHERE))
     plan = kvctl("reset", "pod-a", *cluster, "--dry-run")
-    assert plan.err == (
+    assert plan.out == (
         f"prod/pod-a: would reset at http://{NOWHERE}:{port_of(pod.api)}, and watch 1 stream\n"
     )
     soon = ["--timeout", "1"]
