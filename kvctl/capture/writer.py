@@ -25,7 +25,7 @@ from kvctl.capture.format import (
     stored,
 )
 from kvctl.capture.jsonl import pack_line
-from kvctl.capture.reader import open_capture
+from kvctl.capture.reader import STDIN, open_capture
 from kvctl.events import MAX_PAYLOAD, Note, Record, WireBatch
 
 FLUSH_EVERY_S = 0.5
@@ -137,6 +137,11 @@ class CaptureWriter:
             del self._pending[:count]
 
     def _open(self, *, force: bool, append: bool) -> io.FileIO:
+        if str(self.path) == STDIN:  # where captures are read that means stdin
+            raise CaptureError(
+                "'-' is no file to write a capture to",
+                remedy="name one; /dev/stdout with --force writes into a pipe",
+            )
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0)
         if not append:
             flags |= os.O_TRUNC if force else os.O_EXCL

@@ -13,7 +13,8 @@ def print_info(info: CaptureInfo) -> None:
     """The file in a few lines, then a table of its streams."""
     console = stdout_console()
     made_by = f", by kvctl {printable(info.header.kvctl)}" if info.header.kvctl else ""
-    console.print(f"{printable(info.source)}: {info.size:,} bytes{made_by}")
+    size = f"{info.size:,} bytes" if info.size else "size not known"  # of a pipe
+    console.print(f"{printable(info.source)}: {size}{made_by}")
     if info.first_ts is not None and info.last_ts is not None:
         console.print(
             f"received {_time(info.first_ts)} to {_time(info.last_ts)} "

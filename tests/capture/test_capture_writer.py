@@ -116,6 +116,16 @@ def test_an_empty_file_may_be_continued(tmp_path: Path, form: str) -> None:
     assert read(tmp_path / form) == BATCHES[:1]
 
 
+def test_no_file_is_called_by_the_name_of_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for how in ({}, {"force": True}, {"append": True}):
+        with pytest.raises(CaptureError, match="'-' is no file to write a capture to"):
+            CaptureWriter("-", **how)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("copy", [convert, partial(redact, key=b"k" * 16)])
 @pytest.mark.parametrize("name", ["x.kvcap", "link.kvcap", "hard.kvcap", "folder/../x.kvcap"])
 def test_a_capture_is_never_copied_onto_itself(
