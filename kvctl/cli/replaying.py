@@ -102,6 +102,8 @@ class Replaying:
         summary = index.summary()
         for pod in sorted(options.pods - {stream.pod for stream in summary.streams}):
             self._warnings.append(f"no batch of pod {pod} in the capture")
+        if options.until is not None and not tally.batches:
+            self._warnings.append("no batch up to --until in the capture")
         self._warnings += findings(tally, summary, num_gpu_blocks=options.num_gpu_blocks)
         report = ReplayReport(tally, summary, tuple(self._warnings), elapsed)
         match = None

@@ -25,6 +25,8 @@ def parse_tokens(text: str) -> tuple[int, ...]:
         return _numbers(stripped)
     path = Path(text)
     try:
+        if not stripped:  # the path of this folder
+            raise FileNotFoundError
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError(

@@ -119,7 +119,7 @@ def _bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         raise KvctlError(
-            f"the simulated engine cannot bind {endpoint}: {error.strerror}",
+            f"the simulated engine cannot bind {endpoint}: {zmq.strerror(error.errno or 0)}",
             remedy="--port-base chooses other ports",
         ) from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)

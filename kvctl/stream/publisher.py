@@ -66,7 +66,7 @@ class ReplayablePublisher:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
             raise StreamError(
-                f"cannot bind {endpoint}: {error.strerror}",
+                f"cannot bind {endpoint}: {zmq.strerror(error.errno or 0)}",
                 remedy="is the port in use, and the address this machine's?",
             ) from None
         _log.debug("ZMQ bind %s", socket.getsockopt_string(zmq.LAST_ENDPOINT))

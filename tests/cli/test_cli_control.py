@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import stat
@@ -188,12 +189,13 @@ def test_sim_tells_its_addresses_in_one_line_and_runs_until_stopped(start, kvctl
     assert running.interrupt() == 0
 
 
-def test_sim_on_a_port_in_use_says_so(kvctl) -> None:
+@pytest.mark.parametrize(("from_base", "what"), [(0, "port"), (1, "tcp://127.0.0.1:")])
+def test_sim_on_a_port_in_use_says_so(kvctl, from_base: int, what: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        base = taken.getsockname()[1]
-        result = kvctl("sim", "--port-base", str(base))
+        port = taken.getsockname()[1]
+        result = kvctl("sim", "--port-base", str(port - from_base))
     assert result.code == 1
-    assert "cannot bind" in result.err
+    assert re.search(f"cannot bind {what} ?{port}: Address already in use \\(--", result.err)
     assert len(result.err.splitlines()) == 1
 
 

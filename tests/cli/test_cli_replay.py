@@ -144,6 +144,14 @@ def test_only_the_named_pod_is_replayed(kvctl) -> None:
     assert "no batch of pod pod-z in the capture" in missing["warnings"]
 
 
+def test_an_end_before_the_beginning_is_told(kvctl) -> None:
+    report = kvctl("replay", "demo:fleet", "--until", "2020-01-01", "-o", "json").json
+    assert (report["batches"], report["warnings"]) == (0, ["no batch up to --until in the capture"])
+    report = kvctl("replay", "demo:fleet", "--until", "61", "-o", "json").json
+    assert report["batches"]
+    assert not any("--until" in warning for warning in report["warnings"])
+
+
 def test_an_index_above_capacity_is_reported(kvctl) -> None:
     report = kvctl("replay", "demo:fleet", "--num-gpu-blocks", "62", "-o", "json").json
     assert sum("can hold 61" in warning for warning in report["warnings"]) == 2

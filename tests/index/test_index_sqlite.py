@@ -280,6 +280,11 @@ def test_a_kill_at_any_moment_leaves_entries_and_position_in_step(path: Path) ->
             assert sorted(entry.block_hash for entry in index.entries()) == list(range(last + 1))
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KvctlError, match=r"nowhere/x.sqlite: unable .* \(is its folder there"):
+        SqliteIndex(tmp_path / "nowhere" / "x.sqlite")
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

@@ -49,8 +49,9 @@ def test_a_file_with_anything_else_is_refused_by_name(tmp_path: Path, content: s
 
 
 def test_what_is_neither_list_nor_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="neither a list of token ids nor a file"):
-        parse_tokens("1,2,x")
+    for text in ("1,2,x", "", " "):
+        with pytest.raises(UsageError, match="neither a list of token ids nor a file"):
+            parse_tokens(text)
     with pytest.raises(UsageError, match="cannot read token ids"):
         parse_tokens(str(tmp_path))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")

@@ -45,6 +45,8 @@ def told(error: Exception, path: Path) -> IndexStoreError:
         remedy = f"another kvctl has held it for {BUSY_S:g} s; is one stuck?"
     elif "not a database" in text:
         remedy = "is it the right file?"
+    elif "unable to open" in text:
+        remedy = "is its folder there, and yours to write to?"
     return IndexStoreError(f"index {path}: {text}", remedy=remedy)
 
 
