@@ -14,7 +14,7 @@ from kvctl.cli.everywhere import color_in
 from kvctl.cli.group import help_when_bare, root_group
 from kvctl.cli.output import tell_error
 from kvctl.cli.panels import EVERYWHERE
-from kvctl.cli.stdio import OutputError, drop_output, guard_output
+from kvctl.cli.stdio import OutputError, drop_output, guard_stdio
 from kvctl.errors import KvctlError
 
 INTERRUPTED = 130
@@ -55,7 +55,7 @@ app = root_group(_kvctl)
 def main() -> None:
     """Run the command line and end the process with the documented exit code."""
     _end_on_sigterm_as_on_ctrl_c()
-    guard_output()
+    guard_stdio()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -11,7 +11,8 @@ import io
 import os
 import select
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 
 class OutputError(Exception):
@@ -38,18 +39,22 @@ class _Stderr(io.FileIO):
             return len(data)
 
 
-def guard_output() -> None:
+def guard_stdio() -> None:
     """Put such streams in the places of `sys.stdout` and `sys.stderr`.
 
-    A character that their encoding lacks is written as its escape.
+    A character that their encoding lacks is written as its escape. Where the program was started
+    without a descriptor (`>&-`), what is written goes nowhere, and there is nothing to read.
     """
-    sys.stdout = _guarded(sys.stdout, _Stdout)
-    sys.stderr = _guarded(sys.stderr, _Stderr)
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout = _guarded(sys.stdout, _Stdout) if sys.stdout else _nowhere("w")
+    sys.stderr = _guarded(sys.stderr, _Stderr) if sys.stderr else _nowhere("w")
 
 
-def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
-    if not isinstance(stream, io.TextIOWrapper):  # none: the descriptor was closed at the start
-        return stream
+def _nowhere(mode: str) -> Any:
+    return Path(os.devnull).open(mode, encoding="utf-8")
+
+
+def _guarded(stream: Any, kind: type[io.FileIO]) -> TextIO:
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(kind(stream.fileno(), "wb", closefd=False)),

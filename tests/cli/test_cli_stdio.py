@@ -14,6 +14,7 @@ from typing import IO
 import pytest
 from conftest import COMMAND, environment
 
+from kvctl.capture import open_capture
 from kvctl.sim import SimConfig, SimPod
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "operate"))
@@ -94,6 +95,28 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path: Path, line: str) -> None
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_without_a_standard_stream_the_work_is_done(tmp_path: Path, closed: str) -> None:
+    copy = tmp_path / "copy.kvcap"
+    ways = [
+        (f"capture convert demo:fleet {copy}", 0),
+        ("replay x.kvcap", 1),
+        ("reset --pod name=x,host=127.0.0.1", 2),
+    ]
+    for words, code in ways:
+        done = subprocess.run(
+            ["bash", "-c", f"{shlex.join(COMMAND)} {words} {closed}"],
+            capture_output=True,
+            env=environment(tmp_path),
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+    with open_capture(copy) as reader:
+        assert len(list(reader)) == 70
 
 
 @pytest.mark.parametrize("line", COMMANDS)
