@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -75,7 +77,8 @@ def convert(source: Source, target: Target, force: Force = False) -> None:
     from kvctl.cli.output import say, warn
     from kvctl.text import plural
 
-    done = convert_capture(source, target, force=force)
+    with _told_if_partial(target):
+        done = convert_capture(source, target, force=force)
     for text in done.warnings:
         warn(f"{source}: {text}")
     say(f"{target}: {plural(done.records, 'record')} written")
@@ -115,9 +118,22 @@ def redact(
     from kvctl.text import plural
 
     key = secrets.token_bytes(32) if key_file is None else read_key(key_file)
-    done = redact_capture(source, target, key=key, force=force)
+    with _told_if_partial(target):
+        done = redact_capture(source, target, key=key, force=force)
     for text in done.warnings:
         warn(f"{source}: {text}")
     say(f"{target}: {plural(done.records, 'record')} written")
     if done.undecodable:
         say(f"{plural(done.undecodable, 'undecodable payload')} could not be redacted: left empty")
+
+
+@contextmanager
+def _told_if_partial(target: Path) -> Iterator[None]:
+    """Say on Ctrl-C that the copy is a part: nothing in the file tells."""
+    from kvctl.cli.output import say
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"{target}: interrupted, it holds what had been read by then")
+        raise
