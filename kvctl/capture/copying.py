@@ -12,6 +12,10 @@ from kvctl.capture.reader import CaptureReader, open_capture
 from kvctl.capture.writer import CaptureWriter
 
 
+class CopyInterrupted(KeyboardInterrupt):
+    """Ctrl-C when the copy had begun: it holds a part, and nothing in the file tells."""
+
+
 @contextmanager
 def copying(
     source: str | Path,
@@ -23,7 +27,8 @@ def copying(
     """Reader and writer, closed at the end; ``header`` makes the target's header of the source's.
 
     JSON lines have no header: there the target's says that it begins now. Raises `CaptureError`,
-    also where both are the same file, which the copy would wipe before it is read.
+    also where both are the same file, which the copy would wipe before it is read, and
+    `CopyInterrupted`.
     """
     with open_capture(source) as reader:
         if reader.reads(Path(target)):
@@ -32,4 +37,7 @@ def copying(
             )
         told = new_header() if reader.is_lines else reader.header
         with CaptureWriter(target, header=header(told), force=force) as writer:
-            yield reader, writer
+            try:
+                yield reader, writer
+            except KeyboardInterrupt:
+                raise CopyInterrupted from None

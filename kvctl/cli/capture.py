@@ -129,11 +129,12 @@ def redact(
 
 @contextmanager
 def _told_if_partial(target: Path) -> Iterator[None]:
-    """Say on Ctrl-C that the copy is a part: nothing in the file tells."""
+    """Say on Ctrl-C that the copy is a part, if it had begun."""
+    from kvctl.capture.copying import CopyInterrupted
     from kvctl.cli.output import say
 
     try:
         yield
-    except KeyboardInterrupt:
+    except CopyInterrupted:
         say(f"{target}: interrupted, it holds what had been read by then")
         raise

@@ -86,9 +86,10 @@ _MATCH = (
     _f("why", "text", "in words"),
     _ROUTER,
 )
+_ACTION = _f("action", "text", "`reset`, `sleep` or `wake`")
 _CONTROL = (
     _POD,
-    _f("action", "text", "`reset`, `sleep` or `wake`"),
+    _ACTION,
     _f(
         "steps",
         "list of object",
@@ -103,13 +104,15 @@ _CONTROL = (
 )
 _PLANNED = (
     _POD,
-    _f("action", "text", "`reset`, `sleep` or `wake`"),
+    _ACTION,
     _f("dry_run", "bool", "true: nothing was done"),
     _f("api", "text", "URL that would be called"),
     _f("streams", "int", "how many would be watched"),
     _f("level?", "int", "of the sleep"),
     _f("index?", "text", "the index that would be looked at"),
 )
+_ONE_A_POD = "one object; a list of them for several pods"
+_DRIVEN, _DRIVEN_DRY = Shape(_ONE_A_POD, _CONTROL), Shape(_ONE_A_POD, _PLANNED)
 _ORIGIN = (_POD, _RANK, _f("topic", "text"), _f("seq", "int", "the batch's number"))
 _RECEIVED = _f("recv_ts", "float", "our clock, seconds since the epoch")
 
@@ -319,12 +322,12 @@ SHAPES: Mapping[str, Shape] = {
             _f("summary", "map of int", "checks by status"),
         ),
     ),
-    "reset": Shape("one object; a list of them for several pods", _CONTROL),
-    "reset --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
-    "sleep": Shape("one object; a list of them for several pods", _CONTROL),
-    "sleep --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
-    "wake": Shape("one object; a list of them for several pods", _CONTROL),
-    "wake --dry-run": Shape("one object; a list of them for several pods", _PLANNED),
+    "reset": _DRIVEN,
+    "reset --dry-run": _DRIVEN_DRY,
+    "sleep": _DRIVEN,
+    "sleep --dry-run": _DRIVEN_DRY,
+    "wake": _DRIVEN,
+    "wake --dry-run": _DRIVEN_DRY,
     "index show": Shape("one object", _INDEX),
     "index show --blocks": Shape(
         "a list of objects, or with -o jsonl an object a line; what is not told is absent",

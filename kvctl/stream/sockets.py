@@ -101,4 +101,5 @@ def _refused(what: str, error: zmq.ZMQError, condition: str = "") -> StreamError
         remedy = "read fewer pods at once, or raise the limit of open files: ulimit -n"
     else:
         remedy = f"expected an endpoint like tcp://10.0.0.7:5557{condition}"
-    return StreamError(f"{what}: {error.strerror}", remedy=remedy)
+    # pyzmq's own text names the endpoint once more.
+    return StreamError(f"{what}: {zmq.strerror(error.errno or 0)}", remedy=remedy)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,15 +14,9 @@ from typing import Any
 import pexpect
 import pyte
 import pytest
+from command import COMMAND, environment
 
-COMMAND = [sys.executable, "-m", "kvctl"]
 PATIENCE = 30.0
-
-
-def environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    """A user's environment with nothing of this machine's configuration in it."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("KVCTL_", "COLUMNS"))}
-    return kept | {"KVCTL_CONFIG": str(tmp_path / "config.toml"), "PYTHONWARNINGS": "error"} | more
 
 
 @dataclass(frozen=True)

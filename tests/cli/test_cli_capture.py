@@ -28,3 +28,13 @@ def test_an_interrupted_copy_is_whole_up_to_there_and_called_a_part(
         records = list(reader)
     assert reader.warnings == []
     assert len(records) < 70
+
+
+def test_a_copy_that_has_not_begun_is_no_part(start, tmp_path: Path) -> None:
+    pipe, copy = tmp_path / "pipe", tmp_path / "copy.kvcap"
+    os.mkfifo(pipe)
+    copying = start("capture", "convert", pipe, copy)
+    with pipe.open("wb"):  # opened, and nothing to read yet
+        assert copying.interrupt() == 130
+    assert copying.err == ""
+    assert not copy.exists()

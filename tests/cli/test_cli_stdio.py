@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from conftest import COMMAND, environment
+from command import COMMAND, environment
 
 from kvctl.capture import open_capture
 from kvctl.sim import SimConfig, SimPod
@@ -83,16 +83,20 @@ def test_a_reader_that_is_gone_is_no_error(finish: Finish, line: str) -> None:
         assert finish(line, pipe) == (0, "")
 
 
-@pytest.mark.parametrize("line", ["replay demo:fleet --step", "report demo:fleet -o -", "explain"])
-def test_a_reader_that_has_enough_is_no_error(tmp_path: Path, line: str) -> None:
-    command = f"set -o pipefail; {shlex.join(COMMAND)} {line} | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", command],
+def in_bash(tmp_path: Path, line: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of shell, kvctl's arguments first; its code is kvctl's where that is not 0."""
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shlex.join(COMMAND)} {line}"],
         capture_output=True,
         env=environment(tmp_path),
         timeout=60,
         check=False,
     )
+
+
+@pytest.mark.parametrize("line", ["replay demo:fleet --step", "report demo:fleet -o -", "explain"])
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path, line: str) -> None:
+    done = in_bash(tmp_path, f"{line} | head -n 1")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.count(b"\n") == 1
 
@@ -106,13 +110,7 @@ def test_without_a_standard_stream_the_work_is_done(tmp_path: Path, closed: str)
         ("reset --pod name=x,host=127.0.0.1", 2),
     ]
     for words, code in ways:
-        done = subprocess.run(
-            ["bash", "-c", f"{shlex.join(COMMAND)} {words} {closed}"],
-            capture_output=True,
-            env=environment(tmp_path),
-            timeout=60,
-            check=False,
-        )
+        done = in_bash(tmp_path, f"{words} {closed}")
         assert done.returncode == code
         assert b"Traceback" not in done.stderr
     with open_capture(copy) as reader:

@@ -380,3 +380,12 @@ def test_bad_arguments_are_usage_errors_in_one_line(kvctl, arguments, complaint)
     assert result.code == 2
     assert len(result.err.splitlines()) == 1
     assert complaint in result.err
+
+
+def test_an_address_in_use_is_named_once(kvctl) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        pod = f"name=pod-a,events=tcp://127.0.0.1:{port},bind=true,replay=none,api=none"
+        result = kvctl("tail", "--pod", pod, "--timeout", "1")
+    assert result.code == 1
+    assert f"cannot bind tcp://127.0.0.1:{port}: Address already in use (expected" in result.err
